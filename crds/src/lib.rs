@@ -1,0 +1,24 @@
+//! The contract of the `LMCache` operator: custom resources of group `lmcache.lmcache.ai/v1alpha1`,
+//! their defaults and validation, and the status they carry.
+#![deny(missing_docs)]
+
+mod defaults;
+mod engine;
+mod resolve;
+mod schema;
+mod spec;
+mod status;
+mod validation;
+
+pub use defaults::NVIDIA_NODE_LABEL;
+pub use engine::{LMCacheEngine, LMCacheEngineSpec};
+pub use resolve::{
+    DEFAULT_HTTP_PORT, DEFAULT_METRICS_PORT, DEFAULT_REPOSITORY, DEFAULT_SERVER_PORT, DEFAULT_TAG,
+    STARTUP_PROBE_SECONDS,
+};
+pub use schema::{crds, reference_markdown};
+pub use spec::*;
+pub use status::{
+    Endpoint, EngineStatus, MAX_ENDPOINTS, MAX_TRANSITIONS, Phase, PhaseRecord, PhaseTransition, kubernetes_time,
+};
+pub use validation::{BadValue, FieldError, MAX_NAME_LENGTH, join_errors, validate};

@@ -1,0 +1,113 @@
+//! Label values and label sets. Every set is a closed list or comes from the operator's own code.
+
+use prometheus_client::encoding::EncodeLabelSet;
+
+/// How a reconcile ended; label `result` of `lmcache_operator_reconcile_duration_seconds`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReconcileResult {
+    /// The resource was observed, its children agree and its status is written.
+    Success,
+    /// It failed and will be tried again.
+    Error,
+    /// It did not end within the reconcile timeout.
+    Timeout,
+}
+
+impl ReconcileResult {
+    /// The label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ReconcileResult::Success => "success",
+            ReconcileResult::Error => "error",
+            ReconcileResult::Timeout => "timeout",
+        }
+    }
+}
+
+/// What applying one child did; label `outcome` of `lmcache_operator_applies_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ApplyOutcome {
+    /// The child did not exist.
+    Created,
+    /// The child differed and was changed, or was adopted.
+    Configured,
+    /// The child agreed already; no request was sent (D27).
+    Unchanged,
+    /// The child is no longer wanted and was deleted.
+    Deleted,
+    /// Someone else controls an object of that name; it was left alone (D01).
+    Conflict,
+    /// The API server refused or could not be reached.
+    Error,
+}
+
+impl ApplyOutcome {
+    /// The label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ApplyOutcome::Created => "created",
+            ApplyOutcome::Configured => "configured",
+            ApplyOutcome::Unchanged => "unchanged",
+            ApplyOutcome::Deleted => "deleted",
+            ApplyOutcome::Conflict => "conflict",
+            ApplyOutcome::Error => "error",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Kind {
+    pub kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Transition {
+    pub kind: &'static str,
+    pub from: &'static str,
+    pub to: &'static str,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct KindPhase {
+    pub kind: &'static str,
+    pub phase: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct KindResult {
+    pub kind: &'static str,
+    pub result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct KindError {
+    pub kind: &'static str,
+    pub error: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Apply {
+    pub kind: &'static str,
+    pub child: &'static str,
+    pub outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ApiRequest {
+    pub verb: &'static str,
+    pub resource: String,
+    pub code: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct WatchRestart {
+    pub resource: &'static str,
+    pub cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct BuildInfo {
+    pub version: &'static str,
+    pub commit: &'static str,
+}

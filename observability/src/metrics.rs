@@ -1,0 +1,215 @@
+//! The registry: every family of the operator, and typed methods to move them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use lmcache_crds::{EngineStatus, PhaseTransition};
+use prometheus_client::encoding::{prometheus_text, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::api_requests::ApiRequestsLayer;
+use crate::engines::EngineSeries;
+use crate::labels::{
+    ApiRequest, Apply, ApplyOutcome, BuildInfo, Kind, KindError, KindPhase, KindResult, ReconcileResult, Transition,
+    WatchRestart,
+};
+use crate::process::ProcessCollector;
+
+const PREFIX: &str = "lmcache_operator";
+
+/// Seconds. A phase lasts from a moment (Pending) to hours (Rolling over a large fleet).
+const PHASE_BUCKETS: [f64; 12] = [0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0];
+
+/// Seconds. A settled reconcile takes microseconds, one that applies children the time of a few requests.
+const RECONCILE_BUCKETS: [f64; 12] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+
+/// Seconds, of one request to the API server up to its response head.
+const REQUEST_BUCKETS: [f64; 10] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// The operator's metrics. A clone shares the same registry.
+#[derive(Clone, Debug)]
+pub struct Metrics(Arc<Families>);
+
+#[derive(Debug)]
+struct Families {
+    registry: Registry,
+    phase_transitions: Family<Transition, Counter>,
+    phase_duration: Histograms<KindPhase>,
+    engines: Arc<EngineSeries>,
+    reconcile_duration: Histograms<KindResult>,
+    reconcile_errors: Family<KindError, Counter>,
+    queue_depth: Family<Kind, Gauge>,
+    in_flight: Family<Kind, Gauge>,
+    applies: Family<Apply, Counter>,
+    api_requests: Family<ApiRequest, Counter>,
+    api_request_duration: Histograms<ApiRequest>,
+    watch_restarts: Family<WatchRestart, Counter>,
+    leader: Gauge,
+}
+
+impl Metrics {
+    /// A registry with every family, and `build_info` set from the version and the commit of this build.
+    pub fn new(version: &'static str, commit: &'static str) -> Self {
+        let mut families = Families {
+            registry: Registry::default(),
+            phase_transitions: Family::default(),
+            phase_duration: Family::new_with_constructor(|| Histogram::new(PHASE_BUCKETS)),
+            engines: Arc::default(),
+            reconcile_duration: Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS)),
+            reconcile_errors: Family::default(),
+            queue_depth: Family::default(),
+            in_flight: Family::default(),
+            applies: Family::default(),
+            api_requests: Family::default(),
+            api_request_duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
+            watch_restarts: Family::default(),
+            leader: Gauge::default(),
+        };
+        families.register();
+        families.register_build_info(version, commit);
+        Metrics(Arc::new(families))
+    }
+
+    /// One step of the state machine was written to `status`. `previous_since` is when the phase before the step was
+    /// entered; without it (the first step of an engine whose age is unknown) no duration is observed.
+    pub fn phase_step(&self, kind: &'static str, step: &PhaseTransition, previous_since: Option<Timestamp>) {
+        let (from, to) = (step.from.as_str(), step.to.as_str());
+        self.0.phase_transitions.get_or_create(&Transition { kind, from, to, reason: step.reason.clone() }).inc();
+        if let Some(since) = previous_since {
+            let stayed = step.time.0.duration_since(since).as_secs_f64().max(0.0);
+            self.0.phase_duration.get_or_create(&KindPhase { kind, phase: from }).observe(stayed);
+        }
+    }
+
+    /// The status of an engine as it was last written: gives `engine_phase`, `engine_instances` and `engine_condition`.
+    pub fn engine_state(&self, kind: &'static str, namespace: &str, name: &str, status: &EngineStatus) {
+        self.0.engines.set(kind, namespace, name, status);
+    }
+
+    /// The engine is gone: its series go with it.
+    pub fn forget(&self, kind: &'static str, namespace: &str, name: &str) {
+        self.0.engines.forget(kind, namespace, name);
+    }
+
+    /// A reconcile begins. `reconcile_in_flight` counts it until the guard is dropped, however it ends.
+    pub fn reconcile_started(&self, kind: &'static str) -> ReconcileInFlight {
+        let gauge = self.0.in_flight.get_or_create_owned(&Kind { kind });
+        gauge.inc();
+        ReconcileInFlight(gauge)
+    }
+
+    /// A reconcile ended after `duration`.
+    pub fn reconcile_finished(&self, kind: &'static str, result: ReconcileResult, duration: Duration) {
+        let labels = KindResult { kind, result: result.as_str() };
+        self.0.reconcile_duration.get_or_create(&labels).observe(duration.as_secs_f64());
+    }
+
+    /// A reconcile failed. `error` is the metric label of an error enum's variant, never a message.
+    pub fn reconcile_error(&self, kind: &'static str, error: &'static str) {
+        self.0.reconcile_errors.get_or_create(&KindError { kind, error }).inc();
+    }
+
+    /// How many resources of that kind wait for their turn.
+    pub fn queue_depth(&self, kind: &'static str, waiting: usize) {
+        self.0.queue_depth.get_or_create(&Kind { kind }).set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+
+    /// One child (`child` is its kind, as `DaemonSet`) of a resource was applied, or could not be.
+    pub fn applied(&self, kind: &'static str, child: &'static str, outcome: ApplyOutcome) {
+        self.0.applies.get_or_create(&Apply { kind, child, outcome: outcome.as_str() }).inc();
+    }
+
+    /// One call of the API server ended. [`ApiRequestsLayer`] calls this; `code` is the HTTP status, `None` when there was
+    /// no response at all.
+    pub(crate) fn api_request(&self, verb: &'static str, resource: String, code: Option<u16>, took: Duration) {
+        let code = code.map_or_else(|| "error".to_owned(), |code| code.to_string());
+        let labels = ApiRequest { verb, resource, code };
+        self.0.api_requests.get_or_create(&labels).inc();
+        self.0.api_request_duration.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// A tower layer for `kube::client::ClientBuilder::with_layer` that counts and times the operator's requests.
+    pub fn api_requests_layer(&self) -> ApiRequestsLayer {
+        ApiRequestsLayer::new(self.clone())
+    }
+
+    /// A watch of `resource` (plural, as `daemonsets`) was begun anew. `cause` is one of a fixed list of words.
+    pub fn watch_restarted(&self, resource: &'static str, cause: &'static str) {
+        self.0.watch_restarts.get_or_create(&WatchRestart { resource, cause }).inc();
+    }
+
+    /// Whether this process leads. A process that needs no election leads from its start.
+    pub fn set_leader(&self, leads: bool) {
+        self.0.leader.set(i64::from(leads));
+    }
+
+    /// Everything, in the `OpenMetrics` 1.0 text format.
+    pub fn encode(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail, and no collector of ours gives an error of its own.
+        let _ = text::encode(&mut out, &self.0.registry);
+        out
+    }
+
+    /// Everything, in the classic Prometheus text format 0.0.4, for scrapers that do not ask for `OpenMetrics`.
+    pub fn encode_prometheus(&self) -> String {
+        let mut out = String::new();
+        let _ = prometheus_text::encode(&mut out, &self.0.registry);
+        out
+    }
+}
+
+/// Counts a reconcile as in flight for as long as it lives.
+#[derive(Debug)]
+#[must_use = "the reconcile counts as in flight only while the guard lives"]
+pub struct ReconcileInFlight(Gauge);
+
+impl Drop for ReconcileInFlight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl Families {
+    fn register(&mut self) {
+        self.registry.register_collector(Box::new(ProcessCollector));
+        let r = self.registry.sub_registry_with_prefix(PREFIX);
+        r.register("phase_transitions", "Phase steps taken", self.phase_transitions.clone());
+        r.register("phase_duration_seconds", "Time spent in a phase before leaving it", self.phase_duration.clone());
+        r.register("reconcile_duration_seconds", "Duration of one reconcile", self.reconcile_duration.clone());
+        r.register("reconcile_errors", "Reconciles that failed, by cause", self.reconcile_errors.clone());
+        r.register("reconcile_queue_depth", "Resources waiting to be reconciled", self.queue_depth.clone());
+        r.register("reconcile_in_flight", "Reconciles running now", self.in_flight.clone());
+        r.register("applies", "Children applied, by what applying them did", self.applies.clone());
+        r.register(
+            "api_requests",
+            "Requests to the API server; code is error when none answered",
+            self.api_requests.clone(),
+        );
+        r.register(
+            "api_request_duration_seconds",
+            "Time from a request to the API server to its response head",
+            self.api_request_duration.clone(),
+        );
+        r.register("watch_restarts", "Watches begun anew after a failure", self.watch_restarts.clone());
+        r.register("leader", "1 while this process leads, 0 otherwise", self.leader.clone());
+        r.register_collector(Box::new(Arc::clone(&self.engines)));
+    }
+
+    fn register_build_info(&mut self, version: &'static str, commit: &'static str) {
+        let info: Family<BuildInfo, Gauge> = Family::default();
+        info.get_or_create(&BuildInfo { version, commit }).set(1);
+        self.registry.sub_registry_with_prefix(PREFIX).register(
+            "build_info",
+            "Always 1; the labels tell version and commit of the running operator",
+            info,
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! Values of flags: how they are read, and what is said when they cannot be.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use lmcache_observability::LogFormat;
+
+/// Where a server listens, or that it does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bind {
+    /// The server is switched off.
+    Off,
+    /// The server listens there.
+    At(ListenAddress),
+}
+
+/// `[host]:port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenAddress {
+    /// Name or IP address without brackets; empty means every interface.
+    pub host: String,
+    /// TCP port; 0 lets the system choose one.
+    pub port: u16,
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Sorted, without repetition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Namespaces(pub(super) Vec<String>);
+
+pub(super) fn bind(text: &str) -> Result<Bind, String> {
+    if text == "0" {
+        return Ok(Bind::Off);
+    }
+    let wanted = || "want [host]:port such as :8443, or 0 to switch it off".to_owned();
+    let (host, port) = text.rsplit_once(':').ok_or_else(wanted)?;
+    let port = port.parse().map_err(|_| format!("port {port:?} is not between 0 and 65535"))?;
+    let host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) if inner.parse::<std::net::Ipv6Addr>().is_ok() => inner,
+        Some(inner) => return Err(format!("{inner:?} is not an IPv6 address")),
+        None if host.contains([':', '[', ']', '/', ' ']) => return Err(wanted()),
+        None => host,
+    };
+    Ok(Bind::At(ListenAddress { host: host.to_owned(), port }))
+}
+
+/// What Go's flag package reads as a boolean.
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("want true or false".to_owned()),
+    }
+}
+
+pub(super) fn namespace(text: &str) -> Result<String, String> {
+    if is_dns_label(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("{text:?} is no name of a namespace: want lower case letters, digits and inner dashes, at most 63"))
+}
+
+pub(super) fn namespaces(text: &str) -> Result<Namespaces, String> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let names = names.map(namespace).collect::<Result<BTreeSet<_>, _>>()?;
+    Ok(Namespaces(names.into_iter().collect()))
+}
+
+pub(super) fn domain(text: &str) -> Result<String, String> {
+    let text = text.strip_suffix('.').unwrap_or(text);
+    if text.len() <= 253 && text.split('.').all(is_dns_label) {
+        return Ok(text.to_owned());
+    }
+    Err("want a DNS domain such as cluster.local".to_owned())
+}
+
+/// RFC 1123.
+fn is_dns_label(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "auto" => Ok(LogFormat::Auto),
+        "json" => Ok(LogFormat::Json),
+        "human" => Ok(LogFormat::Human),
+        _ => Err("want auto, json or human".to_owned()),
+    }
+}
+
+pub(super) fn zap_encoder(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "json" => Ok(LogFormat::Json),
+        "console" => Ok(LogFormat::Human),
+        _ => Err("want json or console".to_owned()),
+    }
+}
+
+/// zap counts verbosity upwards: 1 is debug, more is finer.
+pub(super) fn zap_level(text: &str) -> Result<&'static str, String> {
+    match (text.to_ascii_lowercase().as_str(), text.parse::<u8>()) {
+        ("debug", _) | (_, Ok(1)) => Ok("debug"),
+        ("info", _) => Ok("info"),
+        ("error" | "panic", _) => Ok("error"),
+        (_, Ok(2..)) => Ok("trace"),
+        _ => Err("want debug, info, error, panic or a number above 0".to_owned()),
+    }
+}

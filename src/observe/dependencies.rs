@@ -1,0 +1,164 @@
+//! What a spec refers to: credentials and coordinator. The only place where a Secret is read.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::Api;
+use kube::core::PartialObjectMeta;
+use kube::{Client, Error};
+use lmcache_crds::{AuthSecretRef, EngineSpec};
+use lmcache_states::{DependencyIssue, DependencyKind};
+
+use super::live::resource_version;
+use super::watches::{Caches, SHARE_ANNOTATION};
+use crate::cli::CrossNamespaceSecrets;
+use crate::key::Key;
+use crate::render::{Credentials, Resolved};
+
+
+/// Credentials as they were last read.
+#[derive(Clone)]
+pub struct CredentialsMemo {
+    source: Key,
+    version: u64,
+    credentials: Credentials,
+}
+
+/// A request for a dependency failed.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to read Secret {secret}: {error}")]
+pub struct DependencyError {
+    /// Namespace and name.
+    pub secret: Key,
+    /// What the API server said.
+    pub error: Error,
+}
+
+/// Resolves what one engine refers to.
+pub struct Resolver<'a> {
+    /// The client.
+    pub client: &'a Client,
+    /// The caches.
+    pub caches: &'a Caches,
+    /// `--cross-namespace-secrets`.
+    pub policy: CrossNamespaceSecrets,
+    /// Namespace of the engine.
+    pub namespace: &'a str,
+}
+
+/// The Secret that a spec refers to.
+pub fn source_of(reference: &AuthSecretRef, namespace: &str) -> Key {
+    let other = reference.namespace.as_deref().filter(|ns| !ns.is_empty());
+    Key::new(other.unwrap_or(namespace), reference.name.as_str())
+}
+
+impl Resolver<'_> {
+    /// What was found, and what is missing. `memo` saves reading a Secret that has not changed.
+    pub async fn resolve(
+        &self,
+        spec: &EngineSpec,
+        memo: &mut Option<CredentialsMemo>,
+    ) -> Result<(Resolved, Vec<DependencyIssue>), DependencyError> {
+        let mut issues = Vec::new();
+        let mut resolved = Resolved { service_monitor_api: self.caches.service_monitor_api(), ..Resolved::default() };
+        if let Some(reference) = spec.auth_secret_ref() {
+            match self.credentials(&source_of(reference, self.namespace), memo).await? {
+                Ok(credentials) => resolved.credentials = Some(credentials),
+                Err(issue) => issues.push(issue),
+            }
+        }
+        issues.extend(self.coordinator(spec));
+        Ok((resolved, issues))
+    }
+
+    /// No coordinator is known here, so one that is named is missing; a URL needs no resolving.
+    fn coordinator(&self, spec: &EngineSpec) -> Option<DependencyIssue> {
+        let name = spec.coordinator.as_ref()?.coordinator_ref.as_ref().map(|r| r.name.as_str()).filter(|name| !name.is_empty())?;
+        Some(DependencyIssue {
+            kind: DependencyKind::CoordinatorNotFound,
+            message: format!("LMCacheCoordinator {}/{name} does not exist; create it, or use spec.coordinator.url", self.namespace),
+        })
+    }
+
+    async fn credentials(
+        &self,
+        source: &Key,
+        memo: &mut Option<CredentialsMemo>,
+    ) -> Result<Result<Credentials, DependencyIssue>, DependencyError> {
+        let Some(metadata) = self.caches.sources.get(&source.namespace, &source.name) else {
+            return Ok(Err(not_found(source)));
+        };
+        if let Some(issue) = self.consent(source, &metadata) {
+            return Ok(Err(issue));
+        }
+        let version = resource_version(&metadata.metadata);
+        if let Some(memo) = memo.as_ref().filter(|memo| memo.source == *source && memo.version >= version) {
+            return Ok(Ok(memo.credentials.clone()));
+        }
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &source.namespace);
+        let secret = api
+            .get_opt(&source.name)
+            .await
+            .map_err(|error| DependencyError { secret: source.clone(), error })?;
+        let Some(secret) = secret else { return Ok(Err(not_found(source))) };
+        let data = secret.data.unwrap_or_default();
+        let Some(credentials) = Credentials::from_secret_data(&data) else {
+            return Ok(Err(DependencyIssue {
+                kind: DependencyKind::SecretKeyMissing,
+                message: format!("Secret {source} has no key password, or it is empty; add it"),
+            }));
+        };
+        let version = resource_version(&secret.metadata);
+        *memo = Some(CredentialsMemo { source: source.clone(), version, credentials: credentials.clone() });
+        Ok(Ok(credentials))
+    }
+
+    fn consent(&self, source: &Key, metadata: &Arc<PartialObjectMeta<Secret>>) -> Option<DependencyIssue> {
+        if &*source.namespace == self.namespace {
+            return None;
+        }
+        let fix = match self.policy {
+            CrossNamespaceSecrets::Allow => return None,
+            CrossNamespaceSecrets::Deny => "this operator allows none of another namespace (--cross-namespace-secrets=deny)".to_owned(),
+            CrossNamespaceSecrets::Consent => {
+                let share = metadata.metadata.annotations.as_ref().and_then(|notes| notes.get(SHARE_ANNOTATION));
+                if share.is_some_and(|share| shared_with(share, self.namespace)) {
+                    return None;
+                }
+                format!("its owner allows it by the annotation {SHARE_ANNOTATION}={}", self.namespace)
+            }
+        };
+        Some(DependencyIssue {
+            kind: DependencyKind::SecretNotShared,
+            message: format!("Secret {source} is not shared with namespace {}; {fix}", self.namespace),
+        })
+    }
+}
+
+fn not_found(source: &Key) -> DependencyIssue {
+    DependencyIssue {
+        kind: DependencyKind::SecretNotFound,
+        message: format!("Secret {source} does not exist; create it with the key password"),
+    }
+}
+
+/// A comma list of namespaces, or `*`.
+fn shared_with(share: &str, namespace: &str) -> bool {
+    share.split(',').map(str::trim).any(|entry| entry == "*" || entry == namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("t", true)]
+    #[case("a, t ,b", true)]
+    #[case("*", true)]
+    #[case("", false)]
+    #[case("tt", false)]
+    fn a_secret_is_shared_with_those_it_names(#[case] share: &str, #[case] expected: bool) {
+        assert_eq!(shared_with(share, "t"), expected);
+    }
+}

@@ -1,0 +1,107 @@
+//! What to say when a watch breaks, and how long to wait.
+
+use std::time::Duration;
+
+use kube::Error;
+use kube::core::Status;
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher;
+use lmcache_observability::Metrics;
+use tracing::{debug, warn};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// Pauses between attempts: 0.5 s, doubling up to 15 s, with a tenth of jitter.
+pub fn backoff() -> Pauses {
+    Pauses { next: FIRST_PAUSE }
+}
+
+/// See [`backoff`].
+pub struct Pauses {
+    next: Duration,
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.next;
+        self.next = (pause * 2).min(LONGEST_PAUSE);
+        Some(crate::controllers::jittered(pause, 0.1))
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.next = FIRST_PAUSE;
+    }
+}
+
+/// Counts the break and says what a person should do about it.
+pub fn report(resource: &'static str, error: &watcher::Error, metrics: &Metrics) {
+    let (cause, advice) = explain(resource, error);
+    metrics.watch_restarted(resource, cause);
+    match advice {
+        Some(advice) => warn!(resource, cause, "Failed to watch {resource}: {advice}"),
+        None => debug!(resource, cause, %error, "Watch ended, starting again"),
+    }
+}
+
+/// The cause as a bounded label, and advice unless the break is ordinary.
+pub fn explain(resource: &str, error: &watcher::Error) -> (&'static str, Option<String>) {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => explain_request(resource, error),
+        watcher::Error::WatchError(status) if status.code == 410 => ("expired", None),
+        watcher::Error::WatchError(status) => explain_status(resource, status),
+        watcher::Error::NoResourceVersion => ("protocol", Some("the answer has no resourceVersion".to_owned())),
+    }
+}
+
+fn explain_request(resource: &str, error: &Error) -> (&'static str, Option<String>) {
+    match error {
+        Error::Api(status) => explain_status(resource, status),
+        Error::HyperError(_) | Error::Service(_) => {
+            ("unreachable", Some(format!("the API server cannot be reached, trying again: {}", chain(error))))
+        }
+        Error::ReadEvents(_) => ("disconnected", None),
+        Error::Auth(_) => ("unauthenticated", Some(format!("the credentials cannot be used: {}", chain(error)))),
+        _ => ("protocol", Some(chain(error))),
+    }
+}
+
+fn explain_status(resource: &str, status: &Status) -> (&'static str, Option<String>) {
+    match status.code {
+        401 => ("unauthenticated", Some("the API server does not accept the credentials".to_owned())),
+        403 => (
+            "forbidden",
+            Some(format!(
+                "not allowed: {}; grant the verbs list and watch on {resource} to the operator's ServiceAccount",
+                status.message
+            )),
+        ),
+        404 => (
+            "not-served",
+            Some(format!("the API server does not serve {resource}: apply the CustomResourceDefinitions (crds/manifests); waiting for them")),
+        ),
+        429 | 500..=599 => ("server-error", Some(format!("the API server answers {}: {}", status.code, status.message))),
+        _ => ("refused", Some(format!("the API server answers {}: {}", status.code, status.message))),
+    }
+}
+
+/// An error with all its causes; the outermost alone often says nothing.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,328 @@
+//! The watches behind the caches: one task each, restarted with a growing pause when it breaks.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use futures::{StreamExt, pin_mut};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::Api;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::{Client, Resource};
+use lmcache_observability::Metrics;
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+
+use super::cache::{Cache, Feed};
+use super::live::Live;
+use super::trouble;
+use super::views::{EventView, NodeView, PodView, controller_of, trim_metadata};
+use crate::controllers::wake::{Wake, Wakeups};
+use crate::key::Key;
+use crate::render::ChildKind;
+
+/// The API group of the engines.
+pub const GROUP: &str = "lmcache.lmcache.ai";
+/// Everything the operator makes carries this label.
+const OURS: &str = "app.kubernetes.io/managed-by=lmcache-operator";
+/// The CRD that says whether ServiceMonitors exist.
+const SERVICE_MONITOR_CRD: &str = "servicemonitors.monitoring.coreos.com";
+/// Events that tell of trouble which no status shows: by reason, and further selectors.
+const TROUBLE_EVENTS: [&str; 3] = [
+    "involvedObject.kind=DaemonSet,reason=FailedCreate",
+    "involvedObject.kind=Pod,reason=FailedMount",
+    "involvedObject.kind=Pod,reason=Killing,involvedObject.fieldPath=spec.containers{lmcache}",
+];
+
+/// What the operator knows of the cluster without asking.
+pub struct Caches {
+    /// DaemonSets that carry the operator's label.
+    pub daemonsets: Cache<Live>,
+    /// Services, likewise.
+    pub services: Cache<Live>,
+    /// ConfigMaps, likewise.
+    pub config_maps: Cache<Live>,
+    /// Secrets that the operator made.
+    pub secrets: Cache<Live>,
+    /// NetworkPolicies, likewise.
+    pub network_policies: Cache<Live>,
+    /// ServiceMonitors, likewise; empty while their API does not exist.
+    pub service_monitors: Cache<Live>,
+    /// Pods of engines.
+    pub pods: Cache<PodView>,
+    /// All nodes.
+    pub nodes: Cache<NodeView>,
+    /// Events about DaemonSets and pods; one cache for each selector.
+    pub events: Vec<Cache<EventView>>,
+    /// Metadata of every Secret, to notice a change of one that a spec refers to.
+    pub sources: Cache<PartialObjectMeta<Secret>>,
+    service_monitor_crd: Cache<PartialObjectMeta<CustomResourceDefinition>>,
+}
+
+impl Caches {
+    /// The cache of children of that kind.
+    pub fn children(&self, kind: ChildKind) -> &Cache<Live> {
+        match kind {
+            ChildKind::Secret => &self.secrets,
+            ChildKind::DaemonSet => &self.daemonsets,
+            ChildKind::Service => &self.services,
+            ChildKind::ConfigMap => &self.config_maps,
+            ChildKind::ServiceMonitor => &self.service_monitors,
+            ChildKind::NetworkPolicy => &self.network_policies,
+        }
+    }
+
+    /// Whether the API server serves ServiceMonitors (D34).
+    pub fn service_monitor_api(&self) -> bool {
+        self.service_monitor_crd.get_cluster(SERVICE_MONITOR_CRD).is_some()
+    }
+
+    /// Waits until what every reconcile needs has been listed once.
+    pub async fn synced(&self) {
+        for children in [&self.daemonsets, &self.services, &self.config_maps, &self.secrets, &self.network_policies] {
+            children.synced().await;
+        }
+        self.pods.synced().await;
+        self.sources.synced().await;
+    }
+}
+
+/// Opens every cache and starts its watches in `tasks`.
+pub struct Opener<'a> {
+    /// Client for the watches.
+    pub client: &'a Client,
+    /// Namespaces to watch; `None` for all.
+    pub namespaces: &'a [Option<String>],
+    /// Where changes are announced.
+    pub wakeups: &'a Wakeups,
+    /// Where restarts are counted.
+    pub metrics: &'a Metrics,
+}
+
+impl Opener<'_> {
+    /// Opens the caches.
+    pub fn open(&self, tasks: &mut JoinSet<()>) -> Caches {
+        let (served, serves) = tokio::sync::watch::channel(false);
+        let mut children = |kind: ChildKind| self.children(kind, None, tasks);
+        let daemonsets = children(ChildKind::DaemonSet);
+        let services = children(ChildKind::Service);
+        let config_maps = children(ChildKind::ConfigMap);
+        let secrets = children(ChildKind::Secret);
+        let network_policies = children(ChildKind::NetworkPolicy);
+        Caches {
+            daemonsets,
+            services,
+            config_maps,
+            secrets,
+            network_policies,
+            // Watched only while it is served: the watch of a kind that does not exist would ask for ever.
+            service_monitors: self.children(ChildKind::ServiceMonitor, Some(&serves), tasks),
+            pods: self.pods(tasks),
+            nodes: self.nodes(tasks),
+            events: TROUBLE_EVENTS.iter().map(|selector| self.events(selector, tasks)).collect(),
+            sources: self.sources(tasks),
+            service_monitor_crd: self.service_monitor_crd(served, tasks),
+        }
+    }
+
+    fn children(&self, kind: ChildKind, while_served: Option<&Served>, tasks: &mut JoinSet<()>) -> Cache<Live> {
+        let resource = kind.api_resource();
+        let (cache, feeds) = Cache::new(self.namespaces, &resource, owner_of_child);
+        for (namespace, feed) in self.namespaces.iter().zip(feeds) {
+            let api: Api<Live> = match namespace {
+                Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+                None => Api::all_with(self.client.clone(), &resource),
+            };
+            let watch = Watch { api, config: settings().labels(OURS), feed, resource: label(kind) };
+            self.spawn(watch, |_| {}, self.wake_by_name(), while_served.cloned(), tasks);
+        }
+        cache
+    }
+
+    fn pods(&self, tasks: &mut JoinSet<()>) -> Cache<PodView> {
+        let (cache, feeds) = Cache::new(self.namespaces, &(), |pod: &PodView| {
+            let controller = pod.controller().filter(|c| c.kind == "DaemonSet")?;
+            Some(Key::new(pod.metadata.namespace.as_deref()?, controller.name.as_str()))
+        });
+        for (namespace, feed) in self.namespaces.iter().zip(feeds) {
+            let watch = Watch { api: self.api(namespace), config: settings().labels(OURS), feed, resource: "pods" };
+            self.spawn(watch, PodView::trim, self.wake_by_name(), None, tasks);
+        }
+        cache
+    }
+
+    fn nodes(&self, tasks: &mut JoinSet<()>) -> Cache<NodeView> {
+        let (cache, feeds) = Cache::new(&[None], &(), |_: &NodeView| None);
+        for feed in feeds {
+            let watch = Watch { api: Api::all(self.client.clone()), config: settings(), feed, resource: "nodes" };
+            self.spawn(watch, NodeView::trim, |_| {}, None, tasks);
+        }
+        cache
+    }
+
+    fn events(&self, selector: &str, tasks: &mut JoinSet<()>) -> Cache<EventView> {
+        let (cache, feeds) = Cache::new(self.namespaces, &(), |event: &EventView| {
+            Some(Key::new(event.metadata.namespace.as_deref()?, event.involved_object.name.as_str()))
+        });
+        for (namespace, feed) in self.namespaces.iter().zip(feeds) {
+            let config = settings().fields(selector);
+            let watch = Watch { api: self.api(namespace), config, feed, resource: "events" };
+            // An Event about a DaemonSet wakes the engine of that name; trouble of a pod also changes the pod.
+            self.spawn(watch, EventView::trim, self.wake_by_name(), None, tasks);
+        }
+        cache
+    }
+
+    fn sources(&self, tasks: &mut JoinSet<()>) -> Cache<PartialObjectMeta<Secret>> {
+        let (cache, feeds) = Cache::new(self.namespaces, &(), |secret: &PartialObjectMeta<Secret>| {
+            Some(Key::new(secret.metadata.namespace.as_deref()?, secret.metadata.name.as_deref()?))
+        });
+        for (namespace, feed) in self.namespaces.iter().zip(feeds) {
+            let watch = Watch { api: self.api(namespace), config: settings(), feed, resource: "secrets" };
+            let wakeups = self.wakeups.clone();
+            self.spawn(watch, trim_secret, move |source| wakeups.wake_referrers(source), None, tasks);
+        }
+        cache
+    }
+
+    fn service_monitor_crd(
+        &self,
+        served: tokio::sync::watch::Sender<bool>,
+        tasks: &mut JoinSet<()>,
+    ) -> Cache<PartialObjectMeta<CustomResourceDefinition>> {
+        let (cache, feeds) = Cache::new(&[None], &(), |crd: &PartialObjectMeta<CustomResourceDefinition>| {
+            Some(Key::new("", crd.metadata.name.as_deref()?))
+        });
+        let reader = cache.clone();
+        for feed in feeds {
+            let config = settings().fields(&format!("metadata.name={SERVICE_MONITOR_CRD}"));
+            let api = Api::all(self.client.clone());
+            let watch = Watch { api, config, feed, resource: "customresourcedefinitions" };
+            let (wakeups, served, reader) = (self.wakeups.clone(), served.clone(), reader.clone());
+            let announce = move |_: &Key| {
+                let now = reader.get_cluster(SERVICE_MONITOR_CRD).is_some();
+                if served.send_replace(now) != now {
+                    wakeups.wake_all();
+                }
+            };
+            self.spawn(watch, |crd| trim_metadata(&mut crd.metadata), announce, None, tasks);
+        }
+        cache
+    }
+
+    fn api<K>(&self, namespace: &Option<String>) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        match namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
+    }
+
+    fn wake_by_name(&self) -> impl Fn(&Key) + Send + Sync + 'static {
+        let wakeups = self.wakeups.clone();
+        move |key| wakeups.wake(&Wake { kind: None, key: key.clone(), at_once: false })
+    }
+
+    fn spawn<K>(
+        &self,
+        watch: Watch<K>,
+        trim: fn(&mut K),
+        wake: impl Fn(&Key) + Send + Sync + 'static,
+        while_served: Option<Served>,
+        tasks: &mut JoinSet<()>,
+    ) where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        K::DynamicType: Eq + Hash + Clone + Send + Sync,
+    {
+        let metrics = self.metrics.clone();
+        tasks.spawn(async move {
+            let mut watch = watch;
+            let Some(mut served) = while_served else { return watch.run(trim, &wake, &metrics).await };
+            while served.wait_for(|served| *served).await.is_ok() {
+                let mut gone = served.clone();
+                tokio::select! {
+                    () = watch.run(trim, &wake, &metrics) => {}
+                    _ = gone.wait_for(|served| !*served) => watch.clear(),
+                }
+            }
+        });
+    }
+}
+
+/// The plural of a kind, as a metric label.
+const fn label(kind: ChildKind) -> &'static str {
+    match kind {
+        ChildKind::Secret => "secrets",
+        ChildKind::DaemonSet => "daemonsets",
+        ChildKind::Service => "services",
+        ChildKind::ConfigMap => "configmaps",
+        ChildKind::ServiceMonitor => "servicemonitors",
+        ChildKind::NetworkPolicy => "networkpolicies",
+    }
+}
+
+type Served = tokio::sync::watch::Receiver<bool>;
+
+/// Objects come trimmed, whole lists come as streams: neither is ever held twice.
+fn settings() -> watcher::Config {
+    watcher::Config::default().streaming_lists()
+}
+
+/// The resource that a child belongs to: its controller, or else the one its labels name.
+fn owner_of_child(child: &Live) -> Option<Key> {
+    let meta = child.meta();
+    let namespace = meta.namespace.as_deref()?;
+    let controller = controller_of(meta).filter(|c| c.api_version.split('/').next() == Some(GROUP));
+    let label = || meta.labels.as_ref()?.get("app.kubernetes.io/instance").map(String::as_str);
+    Some(Key::new(namespace, controller.map(|c| c.name.as_str()).or_else(label)?))
+}
+
+/// Of a foreign Secret only who may use it is kept.
+fn trim_secret(secret: &mut PartialObjectMeta<Secret>) {
+    let share = secret.metadata.annotations.as_mut().and_then(|notes| notes.remove_entry(SHARE_ANNOTATION));
+    trim_metadata(&mut secret.metadata);
+    secret.metadata.labels = None;
+    secret.metadata.owner_references = None;
+    secret.metadata.annotations = share.map(|entry| [entry].into());
+}
+
+/// By this annotation the owner of a Secret allows other namespaces to use it: a comma list, or `*` (D14).
+pub const SHARE_ANNOTATION: &str = "lmcache.ai/share-with";
+
+struct Watch<K>
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    api: Api<K>,
+    config: watcher::Config,
+    feed: Feed<K>,
+    resource: &'static str,
+}
+
+impl<K> Watch<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K::DynamicType: Eq + Hash + Clone + Send + Sync,
+{
+    async fn run(&mut self, trim: fn(&mut K), wake: &(impl Fn(&Key) + Send + Sync), metrics: &Metrics) {
+        let stream = watch(self.api.clone(), self.config.clone()).modify(trim).backoff(trouble::backoff());
+        pin_mut!(stream);
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(event) => self.feed.take(&event).iter().for_each(wake),
+                Err(error) => trouble::report(self.resource, &error, metrics),
+            }
+        }
+    }
+
+    /// Empties the cache: the kind is not served any more.
+    fn clear(&mut self) {
+        self.feed.take(&Event::Init);
+        self.feed.take(&Event::InitDone);
+    }
+}

@@ -1,0 +1,224 @@
+//! Start and orderly stop.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::client::ClientBuilder;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+use lmcache_crds::LMCacheEngine;
+use lmcache_observability::Metrics;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::cli::{COMMIT, Options, VERSION};
+use crate::controllers::gate::Gate;
+use crate::controllers::wake::Wakeups;
+use crate::controllers::{self, Context, Memories, SharedContext};
+use crate::observe::Opener;
+use crate::publish::Reporter;
+use crate::render;
+use crate::serving::leader::{LeaderConfig, LeaderError, Leadership};
+use crate::serving::{Readiness, ServeConfig, ServeError, Servers};
+
+/// How long reconciles that are under way may take to end after the signal to stop.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// How long a connection to the API server may take to open.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// After this time it is said which caches are still empty.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+const CACHES: &str = "caches";
+
+/// Why the operator cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartupError {
+    /// The kubeconfig cannot be used.
+    #[error("cannot use the kubeconfig{of}: {source}")]
+    Kubeconfig {
+        /// Which one.
+        of: String,
+        /// Why not.
+        source: Box<KubeconfigError>,
+    },
+    /// No configuration was found.
+    #[error("found no cluster to talk to: set --kubeconfig or KUBECONFIG, or run in a pod with a ServiceAccount: {0}")]
+    NoCluster(#[source] Box<kube::config::InferConfigError>),
+    /// The client cannot be made, because of a certificate for example.
+    #[error("cannot make a client for the API server: {0}")]
+    Client(#[source] Box<kube::Error>),
+    /// Something cannot be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// Leader election cannot start.
+    #[error(transparent)]
+    Leader(#[from] LeaderError),
+    /// Another process may lead now.
+    #[error("lost the leader lease, stopping at once")]
+    LeadershipLost,
+    /// Signals cannot be received.
+    #[error("cannot listen to signals: {0}")]
+    Signals(#[source] std::io::Error),
+}
+
+/// Runs until a signal says stop.
+pub async fn run(options: Options) -> Result<(), StartupError> {
+    info!(version = VERSION, commit = COMMIT, "Starting the LMCache operator");
+    for warning in &options.warnings {
+        warn!("{warning}");
+    }
+    let shutdown = CancellationToken::new();
+    stop_on_signal(shutdown.clone())?;
+    let metrics = Metrics::new(VERSION, COMMIT);
+    let config = client_config(&options).await?;
+    let default_namespace = config.default_namespace.clone();
+    let client = client(config, &metrics)?;
+
+    let readiness = Readiness::default();
+    readiness.awaiting([CACHES]);
+    let servers = Servers::bind(ServeConfig::from(&options))?;
+    let serving = tokio::spawn(servers.run(metrics.clone(), readiness.clone(), client.clone(), shutdown.clone()));
+
+    let mut watches = JoinSet::new();
+    let context = context(&options, client.clone(), &metrics, shutdown.clone(), &mut watches);
+    if until(&shutdown, synced(&context)).await.is_none() {
+        return stopped(serving).await;
+    }
+    readiness.arrived(CACHES);
+    let mut leadership = None;
+    if options.leader_elect {
+        let lease = LeaderConfig::new(options.leader_election_namespace.as_deref(), &default_namespace)?;
+        match Leadership::acquire(client, lease, metrics, &shutdown).await {
+            Some(led) => leadership = Some(led),
+            None => return stopped(serving).await,
+        }
+    }
+    work(&options, &context, leadership.as_mut(), &shutdown).await?;
+    if let Some(leadership) = leadership {
+        leadership.release().await;
+    }
+    stopped(serving).await
+}
+
+/// Reconciles until the shutdown; reconciles under way then end, or are given up.
+async fn work(
+    options: &Options,
+    context: &SharedContext,
+    leadership: Option<&mut Leadership>,
+    shutdown: &CancellationToken,
+) -> Result<(), StartupError> {
+    let mut running = JoinSet::new();
+    for namespace in namespaces(options) {
+        running.spawn(controllers::run::<LMCacheEngine>(context.clone(), namespace));
+    }
+    info!("Started the controllers");
+    let lost = async {
+        match leadership {
+            Some(leadership) => leadership.lost().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = lost => return Err(StartupError::LeadershipLost),
+        () = shutdown.cancelled() => {}
+    }
+    let ended = async { while running.join_next().await.is_some() {} };
+    if tokio::time::timeout(STOP_LIMIT, ended).await.is_err() {
+        warn!("Gave up reconciles that did not end within {} s", STOP_LIMIT.as_secs());
+    }
+    Ok(())
+}
+
+fn context(
+    options: &Options,
+    client: Client,
+    metrics: &Metrics,
+    shutdown: CancellationToken,
+    watches: &mut JoinSet<()>,
+) -> SharedContext {
+    let wakeups = Wakeups::default();
+    let namespaces = namespaces(options);
+    let caches = Opener { client: &client, namespaces: &namespaces, wakeups: &wakeups, metrics }.open(watches);
+    let host = std::env::var("HOSTNAME").ok().filter(|host| !host.is_empty());
+    Arc::new(Context {
+        client,
+        caches,
+        options: render::Options { cluster_domain: options.cluster_domain.clone() },
+        cross_namespace_secrets: options.cross_namespace_secrets,
+        metrics: metrics.clone(),
+        reporter: Reporter { instance: host.unwrap_or_else(|| "manager".to_owned()) },
+        gate: Gate::new(options.max_concurrent_reconciles.into()),
+        wakeups,
+        memories: Memories::default(),
+        shutdown,
+    })
+}
+
+fn namespaces(options: &Options) -> Vec<Option<String>> {
+    if options.watch_namespaces.is_empty() {
+        return vec![None];
+    }
+    options.watch_namespaces.iter().cloned().map(Some).collect()
+}
+
+async fn synced(context: &Context) {
+    let synced = context.caches.synced();
+    tokio::pin!(synced);
+    while tokio::time::timeout(PATIENCE, &mut synced).await.is_err() {
+        warn!("Still waiting for the first lists from the API server; the reasons are logged above");
+    }
+    info!("Filled the caches");
+}
+
+/// The future's result, or `None` when the shutdown comes first.
+async fn until<F: Future>(shutdown: &CancellationToken, future: F) -> Option<F::Output> {
+    tokio::select! {
+        output = future => Some(output),
+        () = shutdown.cancelled() => None,
+    }
+}
+
+async fn stopped(serving: tokio::task::JoinHandle<Result<(), ServeError>>) -> Result<(), StartupError> {
+    if let Ok(result) = serving.await {
+        result?;
+    }
+    info!("Stopped");
+    Ok(())
+}
+
+fn stop_on_signal(shutdown: CancellationToken) -> Result<(), StartupError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(StartupError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartupError::Signals)?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        info!("Stopping");
+        shutdown.cancel();
+    });
+    Ok(())
+}
+
+/// `--kubeconfig`, then `KUBECONFIG` and the usual file, then the cluster that the process runs in.
+async fn client_config(options: &Options) -> Result<Config, StartupError> {
+    let mut config = match &options.kubeconfig {
+        Some(path) => {
+            let of = format!(" {}", path.display());
+            let wrap = |source| StartupError::Kubeconfig { of: of.clone(), source: Box::new(source) };
+            let file = Kubeconfig::read_from(path).map_err(wrap)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(wrap)?
+        }
+        None => Config::infer().await.map_err(|error| StartupError::NoCluster(Box::new(error)))?,
+    };
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    Ok(config)
+}
+
+fn client(config: Config, metrics: &Metrics) -> Result<Client, StartupError> {
+    let builder = ClientBuilder::try_from(config).map_err(|error| StartupError::Client(Box::new(error)))?;
+    Ok(builder.with_layer(&metrics.api_requests_layer()).build())
+}
