@@ -131,7 +131,7 @@ impl Applier<'_> {
             return Ok((ApplyOutcome::Unchanged, agreed(&live)));
         }
         let applied = self.send(child, intent, live.meta().uid.as_deref()).await?;
-        info!(child = %child.kind, name = %child.name, "Configured {} {}", child.kind, child.name);
+        info!("Configured {} {}", child.kind, child.name);
         Ok((ApplyOutcome::Configured, applied))
     }
 
@@ -140,7 +140,7 @@ impl Applier<'_> {
         object["metadata"]["resourceVersion"] = CREATE_ONLY.into();
         match self.patch(child, &object).await {
             Ok(live) => {
-                info!(child = %child.kind, name = %child.name, "Created {} {}", child.kind, child.name);
+                info!("Created {} {}", child.kind, child.name);
                 Ok((ApplyOutcome::Created, applied(&live, intent)))
             }
             Err(Error::Api(status)) if status.code == 409 => self.take_existing(child, intent).await,
@@ -157,7 +157,7 @@ impl Applier<'_> {
         };
         self.admit(child.kind, &child.name, live.meta())?;
         let applied = self.send(child, intent, live.meta().uid.as_deref()).await?;
-        info!(child = %child.kind, name = %child.name, "Took over {} {}", child.kind, child.name);
+        info!("Took over {} {}", child.kind, child.name);
         Ok((ApplyOutcome::Configured, applied))
     }
 
@@ -217,7 +217,7 @@ impl Applier<'_> {
             Api::namespaced_with(self.client.clone(), &self.owner.namespace, &resource);
         match api.delete(name, &params).await {
             Ok(_) => {
-                info!(child = %kind, name, "Deleted {kind} {name}");
+                info!("Deleted {kind} {name}");
                 Ok(ApplyOutcome::Configured)
             }
             Err(Error::Api(status)) if status.code == 404 => Ok(ApplyOutcome::Unchanged),
@@ -238,7 +238,11 @@ impl Applier<'_> {
 pub fn explain(resource: &str, verb: &str, error: &Error) -> ApplyError {
     let Error::Api(status) = error else { return ApplyError::Unavailable(crate::observe::chain(error)) };
     let message = status.message.clone();
+    let ends = |cause: &kube::core::response::StatusCause| cause.reason == "NamespaceTerminating";
     match status.code {
+        403 if status.details.as_ref().is_some_and(|details| details.causes.iter().any(ends)) => {
+            ApplyError::Unavailable(message)
+        }
         // RBAC says `User "x" cannot patch resource "y"`; quotas and policies answer 403 in other words.
         403 if message.contains(" cannot ") => {
             ApplyError::Forbidden(format!("{message}; grant the verb {verb} on {resource} to the operator"))

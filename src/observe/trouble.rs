@@ -93,10 +93,10 @@ fn explain_status(resource: &str, status: &Status) -> (&'static str, Option<Stri
 
 /// An error with all its causes; the outermost alone often says nothing.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut text = words(error);
     let mut cause = error.source();
     while let Some(inner) = cause {
-        let more = inner.to_string();
+        let more = words(inner);
         if !text.contains(&more) {
             text.push_str(": ");
             text.push_str(&more);
@@ -104,4 +104,53 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         cause = inner.source();
     }
     text
+}
+
+/// The client's own text for an answer of the API server repeats the whole Status.
+fn words(error: &(dyn std::error::Error + 'static)) -> String {
+    match error.downcast_ref::<Error>() {
+        Some(Error::Api(status)) => status.message.clone(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn answer(code: u16, message: &str) -> Error {
+        Error::Api(Box::new(Status::failure(message, "Reason").with_code(code)))
+    }
+
+    #[rstest]
+    #[case(403, "forbidden", "grant the verbs list and watch on pods")]
+    #[case(404, "not-served", "does not serve pods: apply the CustomResourceDefinitions")]
+    #[case(401, "unauthenticated", "does not accept the credentials")]
+    #[case(500, "server-error", "answers 500: oops")]
+    fn a_broken_watch_says_what_to_do(#[case] code: u16, #[case] cause: &str, #[case] advice: &str) {
+        let (found, text) = explain("pods", &watcher::Error::InitialListFailed(answer(code, "oops")));
+        assert_eq!(found, cause);
+        assert!(text.as_deref().is_some_and(|text| text.contains(advice)), "{text:?}");
+    }
+
+    #[test]
+    fn an_expired_watch_is_ordinary() {
+        let status = Status::failure("too old resource version", "Expired").with_code(410);
+        assert_eq!(explain("pods", &watcher::Error::WatchError(Box::new(status))), ("expired", None));
+    }
+
+    #[test]
+    fn an_answer_of_the_api_server_is_told_once() {
+        assert_eq!(chain(&answer(409, "the object has been modified")), "the object has been modified");
+    }
+
+    #[test]
+    fn pauses_grow_and_start_again_after_a_success() {
+        let mut pauses = backoff();
+        let first = pauses.next();
+        assert!(pauses.nth(8).is_some_and(|pause| pause >= LONGEST_PAUSE && pause <= LONGEST_PAUSE * 2));
+        pauses.reset();
+        assert!(pauses.next() < first.map(|pause| pause * 2));
+    }
 }

@@ -3,6 +3,7 @@
 //! Every optional field is an `Option`, so that unset and empty stay apart and a decoded object is written back as it
 //! was read. The doc comments are the descriptions of the schema: `kubectl explain lmc.spec` prints them.
 #![allow(clippy::doc_markdown, reason = "the text is printed by kubectl explain, where backticks are noise")]
+#![allow(rustdoc::bare_urls, rustdoc::invalid_html_tags, reason = "plain text, for the same reader")]
 
 mod coordinator;
 mod image;

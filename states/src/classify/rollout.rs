@@ -55,7 +55,7 @@ pub(super) fn is_complete(observation: &Observation) -> bool {
         && workload.updated >= workload.desired
         && workload.available >= workload.desired
         && serving >= desired
-        
+        && observation.instances.iter().all(|instance| instance.current)
 }
 
 /// Whether an instance was updated or became available since the status was last written.

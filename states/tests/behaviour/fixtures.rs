@@ -11,7 +11,7 @@ use lmcache_states::{
 };
 
 /// The deadline of [`settled`] observations.
-pub const DEADLINE: Duration = Duration::from_secs(600);
+pub const DEADLINE: Duration = Duration::from_mins(10);
 
 /// `seconds` after an arbitrary beginning, with a fraction that a status does not keep.
 pub fn at(seconds: i64) -> Timestamp {

@@ -210,7 +210,7 @@ proptest! {
         good in healed(),
         detours in vec(prop_oneof![Just(None), problems().prop_map(Some)], 0..4),
     ) {
-        let stuck = Observation { progress_deadline: Duration::from_secs(600), ..held_up(good) };
+        let stuck = Observation { progress_deadline: Duration::from_mins(10), ..held_up(good) };
         let begun = PhaseRecord {
             phase: Phase::Rolling,
             observed_generation: Some(stuck.generation),

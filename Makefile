@@ -1,0 +1,56 @@
+# LMCache operator. `make demo` shows the main job, `make test` proves it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+CLUSTER_DIR ?= .cluster
+NODES ?= 3
+ENGINES ?= 1000
+
+help: ## Lists the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: help build demo demo-down test unit lint generate bench cluster-up cluster-down install uninstall deploy undeploy
+
+build: ## Builds target/release/manager
+	cargo build --release --locked --bin manager
+
+demo: build ## Shows an engine going from Pending to Ready on a real API server (Ctrl-C ends it)
+	cargo run --release --locked -q -p lmcache-demo -- up --manager target/release/manager
+
+demo-down: ## Ends a demo that was left running
+	cargo run --release --locked -q -p lmcache-demo -- down
+
+test: lint unit ## Everything: formatting, lints, documentation, unit tests, tests on a real control plane
+
+lint: ## Formatting, lints and documentation without warnings
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
+
+unit: ## All tests; the control plane is built once and cached outside the checkout
+	tests/testbed/build.sh
+	cargo test --locked --workspace
+
+generate: ## Writes the CRD manifests, docs/api.md and the state diagram anew
+	cargo run --locked -q -p lmcache-crds --example generate
+	cargo run --locked -q -p lmcache-states --example diagram
+
+bench: build ## Measures the operator with ENGINES engines against a floor of plain clients
+	cargo run --release --locked -q -p lmcache-bench -- --engines $(ENGINES) --manager target/release/manager
+
+cluster-up: ## Starts a control plane with NODES simulated GPU nodes and prints its KUBECONFIG
+	cargo run --locked -q -p lmcache-testbed -- up --dir $(CLUSTER_DIR) --nodes $(NODES)
+
+cluster-down: ## Ends it and removes its state
+	cargo run --locked -q -p lmcache-testbed -- down --dir $(CLUSTER_DIR)
+
+install: ## Applies the CRDs to the cluster that KUBECONFIG names
+	kubectl apply --server-side -f crds/manifests
+
+uninstall: ## Deletes the CRDs, and with them every engine
+	kubectl delete --ignore-not-found -f crds/manifests
+
+deploy: ## Applies CRDs, RBAC and the operator to the cluster that KUBECONFIG names
+	kubectl kustomize deploy/base | kubectl apply --server-side -f -
+
+undeploy: ## Deletes what deploy applied
+	kubectl kustomize deploy/base | kubectl delete --ignore-not-found -f -
