@@ -1,4 +1,4 @@
-//! The command line: the flags of the LMCache operator that this one replaces, and our own. Pure: arguments and
+//! The command line: the flags of the reference operator, and our own. Pure: arguments and
 //! environment in, [`Options`] out.
 
 mod values;
@@ -88,6 +88,7 @@ pub struct CertificateFiles {
 
 /// The flags as clap reads them.
 #[derive(Debug, Parser)]
+#[allow(clippy::struct_excessive_bools, reason = "a flag is a bool")]
 #[command(
     name = "manager",
     about = "Kubernetes operator for LMCache",

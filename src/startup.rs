@@ -95,6 +95,8 @@ pub async fn run(options: Options) -> Result<(), StartupError> {
             Some(led) => leadership = Some(led),
             None => return stopped(serving).await,
         }
+    } else {
+        metrics.set_leader(true);
     }
     work(&options, &context, leadership.as_mut(), &shutdown).await?;
     if let Some(leadership) = leadership {

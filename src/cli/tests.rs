@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)]
+
 use clap::error::ErrorKind;
 use proptest::prelude::*;
 use rstest::rstest;

@@ -186,3 +186,7 @@ pub fn limit(mut endpoints: Vec<Endpoint>) -> (Vec<Endpoint>, Option<i32>) {
     let left_out = i32::try_from(total - endpoints.len()).unwrap_or(i32::MAX);
     (endpoints, (left_out > 0).then_some(left_out))
 }
+
+#[cfg(test)]
+#[path = "instances_tests.rs"]
+mod tests;

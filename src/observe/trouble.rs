@@ -93,25 +93,22 @@ fn explain_status(resource: &str, status: &Status) -> (&'static str, Option<Stri
 
 /// An error with all its causes; the outermost alone often says nothing.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = words(error);
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let more = words(inner);
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // The client's own text for an answer of the API server repeats the whole Status.
+        let answer = match error.downcast_ref::<Error>() {
+            Some(Error::Api(status)) => Some(&status.message),
+            _ => None,
+        };
+        let words = answer.cloned().unwrap_or_else(|| error.to_string());
+        if !text.contains(&words) {
+            text.push_str(if text.is_empty() { "" } else { ": " });
+            text.push_str(&words);
         }
-        cause = inner.source();
+        next = if answer.is_some() { None } else { error.source() };
     }
     text
-}
-
-/// The client's own text for an answer of the API server repeats the whole Status.
-fn words(error: &(dyn std::error::Error + 'static)) -> String {
-    match error.downcast_ref::<Error>() {
-        Some(Error::Api(status)) => status.message.clone(),
-        _ => error.to_string(),
-    }
 }
 
 #[cfg(test)]

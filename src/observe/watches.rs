@@ -48,7 +48,7 @@ pub struct Caches {
     pub secrets: Cache<Live>,
     /// NetworkPolicies, likewise.
     pub network_policies: Cache<Live>,
-    /// ServiceMonitors, likewise; empty while their API does not exist.
+    /// All ServiceMonitors; empty while their API does not exist.
     pub service_monitors: Cache<Live>,
     /// Pods of engines.
     pub pods: Cache<PodView>,
@@ -135,7 +135,9 @@ impl Opener<'_> {
                 Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
                 None => Api::all_with(self.client.clone(), &resource),
             };
-            let watch = Watch { api, config: settings().labels(OURS), feed, resource: label(kind) };
+            // The user's labels win on a ServiceMonitor, so ours need not be there.
+            let config = if kind == ChildKind::ServiceMonitor { settings() } else { settings().labels(OURS) };
+            let watch = Watch { api, config, feed, resource: label(kind) };
             self.spawn(watch, |_| {}, self.wake_by_name(), while_served.cloned(), tasks);
         }
         cache

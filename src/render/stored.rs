@@ -63,7 +63,9 @@ fn normalise_container(container: &mut Container) {
     drop_empty(&mut container.working_dir);
     if let Some(env) = &mut container.env {
         *env = merge_env(Vec::with_capacity(env.len()), env);
-        env.iter_mut().for_each(|variable| drop_empty(&mut variable.value));
+        for variable in env {
+            drop_empty(&mut variable.value);
+        }
     }
     container.volume_mounts.iter_mut().flatten().for_each(normalise_mount);
 }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 const PATH: &str = "/metrics";
 
 /// How long an answer holds: long enough for several scrapes, short enough that a withdrawn permission soon counts.
-const ALLOWED_FOR: Duration = Duration::from_secs(60);
+const ALLOWED_FOR: Duration = Duration::from_mins(1);
 const DENIED_FOR: Duration = Duration::from_secs(10);
 
 /// How many answers are kept; a flood of made-up tokens pushes out old answers, not memory.

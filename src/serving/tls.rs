@@ -85,7 +85,7 @@ impl Certificate {
                 Ok(true) => tracing::info!("Reloaded the metrics certificate"),
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "Failed to reload the metrics certificate; the old one stays in use")
+                    tracing::warn!(%error, "Failed to reload the metrics certificate; the old one stays in use");
                 }
             }
         }

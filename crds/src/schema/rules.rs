@@ -1,7 +1,8 @@
 //! Rules that the API server checks itself, in CEL, with the words of the validation.
 //!
 //! A rule that looks at several fields lets an object pass that was stored with the same fault
-//! (`optionalOldSelf`): such an object stays changeable in its other fields. For the others the API server's own
+//! (`optionalOldSelf`): such an object stays changeable in its other fields, and a faulty pair of ports in no other way
+//! than to a good one. For the others the API server's own
 //! ratcheting is enough, since they look at the part that is at fault and nothing else.
 
 use serde_json::{Value, json};
@@ -31,9 +32,14 @@ impl Rule {
         self
     }
 
-    fn forgiving_stored(mut self) -> Self {
-        let stored = self.cel.replace("self", "oldSelf.value()");
-        self.cel = format!("({}) || (oldSelf.hasValue() && !({stored}))", self.cel);
+    /// Forgives a fault that the stored object has, as long as none of these expressions changes its value.
+    fn forgiving_stored(mut self, unchanged: &[&str]) -> Self {
+        let of_stored = |cel: &str| cel.replace("self", "oldSelf.value()");
+        let mut forgiven = format!("oldSelf.hasValue() && !({})", of_stored(&self.cel));
+        for value in unchanged {
+            forgiven += &format!(" && ({value}) == ({})", of_stored(value));
+        }
+        self.cel = format!("({}) || ({forgiven})", self.cel);
         self.forgives_stored = true;
         self
     }
@@ -80,19 +86,19 @@ fn name() -> Rule {
 }
 
 fn ports() -> [Rule; 2] {
-    let metrics = "(has(self.prometheus) && has(self.prometheus.enabled) && !self.prometheus.enabled) || \
-         (has(self.prometheus) && has(self.prometheus.port) ? self.prometheus.port : 9090) != \
-         (has(self.server) && has(self.server.port) ? self.server.port : 5555)";
+    let off = "has(self.prometheus) && has(self.prometheus.enabled) && !self.prometheus.enabled";
+    let metrics = "has(self.prometheus) && has(self.prometheus.port) ? self.prometheus.port : 9090";
+    let server = "has(self.server) && has(self.server.port) ? self.server.port : 5555";
     [
         Rule::new(&["spec", "server"], "self.port != self.httpPort", "must differ from spec.server.port")
             .about(".httpPort")
-            .forgiving_stored(),
+            .forgiving_stored(&["self.port", "self.httpPort"]),
         Rule::new(
             &["spec"],
-            metrics,
+            format!("({off}) || ({metrics}) != ({server})"),
             "spec.prometheus.port must differ from spec.server.port while metrics are enabled",
         )
-        .forgiving_stored(),
+        .forgiving_stored(&[metrics, server]),
     ]
 }
 
@@ -128,8 +134,8 @@ fn key_volume() -> [Rule; 2] {
     );
     let taken = |what: &str| format!("{what} is taken by the master key of spec.l2Backend.serde.aesgcm");
     [
-        Rule::new(&["spec"], volumes, taken(&format!("the volume name {KEY_VOLUME}"))).forgiving_stored(),
-        Rule::new(&["spec"], mounts, taken(&format!("the mount path {KEY_PATH}"))).forgiving_stored(),
+        Rule::new(&["spec"], volumes, taken(&format!("the volume name {KEY_VOLUME}"))).forgiving_stored(&[]),
+        Rule::new(&["spec"], mounts, taken(&format!("the mount path {KEY_PATH}"))).forgiving_stored(&[]),
     ]
 }
 

@@ -67,7 +67,13 @@ async fn child_kinds(client: &Client) -> Vec<ApiResource> {
 }
 
 /// Waits until nothing is left of a selection.
-async fn gone(client: &Client, namespace: &str, kind: &ApiResource, config: watcher::Config, timeout: Duration) -> Result<()> {
+async fn gone(
+    client: &Client,
+    namespace: &str,
+    kind: &ApiResource,
+    config: watcher::Config,
+    timeout: Duration,
+) -> Result<()> {
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, kind);
     let mut left = BTreeSet::new();
     let watch = async {

@@ -26,7 +26,8 @@ pub(crate) async fn apply<K: PhaseObject>(client: &Client, namespace: &str, fixt
         }
         let object: DynamicObject = serde_json::from_value(value).context("the fixture holds no Kubernetes object")?;
         let applied = apply_one(client, namespace, object, &mut kinds).await?;
-        let is_ours = applied.types.as_ref().is_some_and(|it| it.kind == K::kind(&()) && it.api_version == K::api_version(&()));
+        let is_ours =
+            applied.types.as_ref().is_some_and(|it| it.kind == K::kind(&()) && it.api_version == K::api_version(&()));
         if is_ours {
             last = Some(applied.try_parse::<K>()?);
         }
@@ -36,7 +37,12 @@ pub(crate) async fn apply<K: PhaseObject>(client: &Client, namespace: &str, fixt
 
 type Kinds = BTreeMap<(String, String), (ApiResource, Scope)>;
 
-async fn apply_one(client: &Client, namespace: &str, mut object: DynamicObject, kinds: &mut Kinds) -> Result<DynamicObject> {
+async fn apply_one(
+    client: &Client,
+    namespace: &str,
+    mut object: DynamicObject,
+    kinds: &mut Kinds,
+) -> Result<DynamicObject> {
     let (Some(types), Some(name)) = (object.types.clone(), object.metadata.name.clone()) else {
         bail!("an object of the fixture lacks apiVersion, kind or metadata.name");
     };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
@@ -20,7 +20,7 @@ use crate::{fixture, report, wait};
 /// How long a wait lasts unless [`Harness::with_timeout`] says otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Key of the connection document in ConfigMap `<name>-connection`.
+/// Key of the connection document in `ConfigMap` `<name>-connection`.
 const CONNECTION_KEY: &str = "kv-transfer-config.json";
 
 /// Works on the resources of one kind in one namespace. Cheap to clone.
@@ -63,12 +63,14 @@ impl<K> Harness<K> {
     }
 
     /// The same with another deadline for each wait.
+    #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self { timeout, ..self.clone() }
     }
 
     /// The same, but a wait goes on when the resource is Stalled: for a test that heals a resource from outside, whose last
     /// status may still be the verdict on what was wrong before.
+    #[must_use]
     pub fn patiently(&self) -> Self {
         Self { patient: true, ..self.clone() }
     }
@@ -107,12 +109,12 @@ impl<K> Harness<K> {
             Ok(pod) => Ok(pod.name_any()),
             Err(error) => {
                 let pods = report::pods(&self.client, self.namespace(), &selector).await;
-                Err(error.context(format!("no pod of {}/{name} is ready\n{pods}", self.namespace())))
+                Err(anyhow!("no pod of {}/{name} is ready: {error:#}\n{pods}", self.namespace()))
             }
         }
     }
 
-    /// The document that tells vLLM how to connect: key `kv-transfer-config.json` of ConfigMap `<name>-connection`.
+    /// The document that tells vLLM how to connect: key `kv-transfer-config.json` of `ConfigMap` `<name>-connection`.
     pub async fn connection_config(&self, name: &str) -> Result<Value> {
         let name = format!("{name}-connection");
         let map = self.api::<ConfigMap>().get(&name).await.with_context(|| format!("ConfigMap {name}"))?;
@@ -188,7 +190,7 @@ impl<K: PhaseObject> Harness<K> {
             Ok(object) => Ok(object),
             Err(error) => {
                 let report = self.report(name).await;
-                Err(error.context(format!("waiting for {what} of {}/{name}\n{report}", self.namespace())))
+                Err(anyhow!("waiting for {what} of {}/{name}: {error:#}\n{report}", self.namespace()))
             }
         }
     }
@@ -215,6 +217,10 @@ impl<K> Clone for Harness<K> {
 impl<K> fmt::Debug for Harness<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { timeout, patient, .. } = self;
-        f.debug_struct("Harness").field("namespace", &self.namespace()).field("timeout", timeout).field("patient", patient).finish_non_exhaustive()
+        f.debug_struct("Harness")
+            .field("namespace", &self.namespace())
+            .field("timeout", timeout)
+            .field("patient", patient)
+            .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Helpers for end-to-end suites of LMCache resources, on any cluster that a [`kube::Client`] reaches.
+//! Helpers for end-to-end suites of `LMCache` resources, on any cluster that a [`kube::Client`] reaches.
 //!
 //! [`Harness`] applies, changes, awaits and deletes a resource. Every wait demands that the status speaks of the present
 //! generation, uses a watch, has a deadline, ends at once on a verdict that waiting cannot change, and on failure tells
@@ -40,3 +40,5 @@ pub use harness::{DEFAULT_TIMEOUT, Harness};
 pub use kind::{INSTANCE_LABEL, MANAGED_BY_LABEL, MANAGER, PhaseObject, instance_selector};
 pub use recorder::PhaseRecorder;
 pub use recording::{Recording, Seen, Stream};
+pub use rules::Status;
+pub use wait::Judgement;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
 use lmcache_crds::PhaseRecord;
 use lmcache_states::conditions;
@@ -85,11 +85,11 @@ where
     within(timeout, search).await
 }
 
-async fn search<T, R>(
-    events: impl Stream<Item = watcher::Result<Event<T>>>,
+async fn search<T: Send, R>(
+    events: impl Stream<Item = watcher::Result<Event<T>>> + Send,
     mut look: impl FnMut(Event<T>) -> Result<Option<R>>,
 ) -> Result<R> {
-    let mut events = std::pin::pin!(events.filter_map(|event| async { passing(event).transpose() }));
+    let mut events = events.filter_map(|event| async { passing(event).transpose() }).boxed();
     while let Some(event) = events.try_next().await? {
         if let Some(found) = look(event)? {
             return Ok(found);
@@ -107,8 +107,8 @@ pub(crate) fn passing<T>(event: watcher::Result<Event<T>>) -> Result<Option<Even
     let status = match &error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status)) => Some(status.code),
-        watcher::Error::WatchError(status) => Some(status.code),
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => Some(status.code),
         _ => None,
     };
     if status.is_some_and(|code| matches!(code, 400..=404)) {

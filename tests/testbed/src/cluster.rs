@@ -25,13 +25,21 @@ pub struct ClusterOptions {
     /// Folder for data, certificates, kubeconfigs and logs, kept afterwards. Without it, a folder under the target
     /// folder is used and removed at the end; `TESTBED_KEEP=1` keeps it, and so does a panicking test.
     pub state_dir: Option<PathBuf>,
+    /// Manifests (YAML, several documents) to apply before the controller manager starts. Custom resources that are defined
+    /// here are collected from the beginning; the garbage collector notices ones defined later only after 30 seconds.
+    pub manifests: String,
     /// How long the whole control plane may take to get ready. Building the binaries does not count.
     pub ready_timeout: Duration,
 }
 
 impl Default for ClusterOptions {
     fn default() -> Self {
-        Self { name: "testbed".to_owned(), state_dir: None, ready_timeout: Duration::from_mins(3) }
+        Self {
+            name: "testbed".to_owned(),
+            state_dir: None,
+            manifests: String::new(),
+            ready_timeout: Duration::from_mins(3),
+        }
     }
 }
 
@@ -89,17 +97,20 @@ impl Cluster {
             components: Mutex::new(components),
             state,
         };
-        cluster.bring_up().await?;
+        cluster.bring_up(&options.manifests).await?;
         Ok(cluster)
     }
 
-    async fn bring_up(&self) -> Result<()> {
+    async fn bring_up(&self, manifests: &str) -> Result<()> {
         let deadline = Instant::now() + self.ready_timeout;
         self.with("etcd", Component::start)?;
         let etcd = SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.etcd));
         self.until("etcd", deadline, async || tokio::net::TcpStream::connect(etcd).await.is_ok()).await?;
         self.with(APISERVER, Component::start)?;
         self.wait_ready_until(deadline).await?;
+        if !manifests.is_empty() {
+            self.apply_yaml(manifests).await?;
+        }
         for name in ["kube-controller-manager", "kube-scheduler", "kwok"] {
             self.with(name, Component::start)?;
         }

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::load_config;
-use crate::files::private_file;
+use crate::files::{private_file, private_folder};
 use crate::process::{Lifetime, signal};
 use crate::{Cluster, ClusterOptions};
 
@@ -17,7 +17,7 @@ const RECORD: &str = "testbed.json";
 const GRACE: Duration = Duration::from_secs(3);
 
 /// A cluster that runs in the background.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detached {
     /// Name of the cluster.
     pub name: String,
@@ -53,14 +53,18 @@ pub struct ComponentState {
 /// A cluster that runs there already is left alone; the remains of one that does not are replaced.
 pub async fn up(dir: &Path, name: &str, nodes: u32) -> Result<Detached> {
     if let Some(record) = read(dir)? {
-        if record.components().iter().all(|component| component.running) {
+        if !record.processes.is_empty() && record.processes.iter().all(Process::runs) {
             return Ok(record);
         }
         down(dir).await?;
     } else if dir.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
         bail!("{} is not empty and holds no testbed cluster", dir.display());
     }
-    let options = ClusterOptions { name: name.to_owned(), state_dir: Some(dir.to_owned()), ..Default::default() };
+    private_folder(dir)?;
+    // A start that fails leaves its logs and this record, so that the folder is known to be ours.
+    let dir = dir.canonicalize()?;
+    write(&dir, &Detached { name: name.to_owned(), ..Detached::default() })?;
+    let options = ClusterOptions { name: name.to_owned(), state_dir: Some(dir.clone()), ..Default::default() };
     let cluster = Cluster::start_with(options, Lifetime::Detached).await?;
     cluster.create_runtime_class("nvidia").await?;
     for number in 1..=nodes {
@@ -73,7 +77,7 @@ pub async fn up(dir: &Path, name: &str, nodes: u32) -> Result<Detached> {
         kubectl: cluster.kubectl_path(),
         processes: cluster.pids().into_iter().map(|(name, pid)| Process::of(name, pid)).collect(),
     };
-    private_file(&cluster.state_dir().join(RECORD), &serde_json::to_string_pretty(&record)?)?;
+    write(&dir, &record)?;
     cluster.leave_running();
     Ok(record)
 }
@@ -94,6 +98,10 @@ pub async fn down(dir: &Path) -> Result<bool> {
     }
     fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
     Ok(true)
+}
+
+fn write(dir: &Path, record: &Detached) -> Result<()> {
+    private_file(&dir.join(RECORD), &serde_json::to_string_pretty(record)?)
 }
 
 /// The cluster in `dir`, if one was started there.

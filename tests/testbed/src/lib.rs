@@ -19,6 +19,8 @@ mod objects;
 mod pki;
 mod ports;
 mod process;
+mod program;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use memory::ComponentMemory;
+pub use program::Program;

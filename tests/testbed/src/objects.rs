@@ -7,8 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
+use kube::runtime::wait::conditions::is_crd_established;
 use kube::{Api, Client, ResourceExt as _};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -17,7 +19,7 @@ use tokio::process::Command;
 
 use crate::{Cluster, annotation};
 
-const NODE_DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 impl Cluster {
     /// Adds a node with label `nvidia.com/gpu.present: "true"` and waits until it is ready.
@@ -78,9 +80,9 @@ impl Cluster {
             let conditions = node.and_then(|node| node.status.as_ref()?.conditions.as_ref());
             conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == ready)
         };
-        tokio::time::timeout(NODE_DEADLINE, await_condition(self.nodes(), name, wanted)).await.with_context(
-            || format!("node {name} does not report Ready {ready}; see kwok.log in {}", self.state_dir().display()),
-        )??;
+        tokio::time::timeout(DEADLINE, await_condition(self.nodes(), name, wanted)).await.with_context(|| {
+            format!("node {name} does not report Ready {ready}; see kwok.log in {}", self.state_dir().display())
+        })??;
         Ok(())
     }
 
@@ -125,12 +127,15 @@ impl Cluster {
     /// custom resources among them to be served.
     pub async fn apply_yaml(&self, manifests: &str) -> Result<()> {
         let names = self.kubectl_with(&["apply", "--server-side", "-o", "name", "-f", "-"], manifests).await?;
-        let definitions: Vec<_> = names.lines().filter(|it| it.starts_with("customresourcedefinition")).collect();
-        if definitions.is_empty() {
-            return Ok(());
+        let definitions = Api::<CustomResourceDefinition>::all(self.client());
+        for line in names.lines() {
+            if let Some(name) = line.strip_prefix("customresourcedefinition.apiextensions.k8s.io/") {
+                let established = await_condition(definitions.clone(), name, is_crd_established());
+                tokio::time::timeout(DEADLINE, established)
+                    .await
+                    .with_context(|| format!("{name} is not established"))??;
+            }
         }
-        let wait = ["wait", "--for=condition=Established", "--timeout=60s"];
-        self.kubectl(&[wait.as_slice(), &definitions].concat()).await?;
         Ok(())
     }
 

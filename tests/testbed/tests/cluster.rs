@@ -1,6 +1,7 @@
 //! The testbed does what it promises: nodes and pods behave as told, clusters do not disturb each other, nothing stays behind.
 #![allow(clippy::unwrap_used)]
 
+use std::io::BufRead as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -250,6 +251,38 @@ async fn nothing_is_left_behind() {
     let alive: Vec<_> = pids.iter().filter(|(_, pid)| Path::new(&format!("/proc/{pid}")).exists()).collect();
     assert!(alive.is_empty(), "{alive:?}");
     assert!(!state.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the process that the next test kills"]
+async fn owner() {
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
+    println!("\npids {}", serde_json::to_string(&cluster.pids()).unwrap());
+    tokio::time::sleep(Duration::from_mins(5)).await;
+}
+
+#[test]
+fn a_killed_owner_takes_its_cluster_along() {
+    let mut owner = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["owner", "--exact", "--ignored", "--nocapture"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufReader::new(owner.stdout.take().unwrap()).lines();
+    let pids = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("pids ").map(str::to_owned)).unwrap();
+    let pids: Vec<(String, u32)> = serde_json::from_str(&pids).unwrap();
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    // What nobody reaps stays a zombie; it runs no more.
+    let runs = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|it| !it.1.starts_with('Z'))
+    };
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while pids.iter().any(|it| runs(it.1)) {
+        assert!(std::time::Instant::now() < deadline, "{pids:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::{Args, Parser, Subcommand};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt as _};
@@ -45,7 +45,12 @@ struct Place {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Cli::parse().command).await {
+    // Giving up the future ends what it has started.
+    let result = tokio::select! {
+        result = run(Cli::parse().command) => result,
+        _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
+    };
+    match result {
         Ok(code) => code,
         Err(error) => {
             eprintln!("testbed: {error:#}");
@@ -83,7 +88,10 @@ async fn status(cluster: &Detached) -> Result<ExitCode> {
     for component in &components {
         println!("{:24} {:8} {}", component.name, component.pid, if component.running { "running" } else { "ended" });
     }
-    if !components.iter().all(|component| component.running) {
+    if components.is_empty() {
+        eprintln!("the start of this cluster was not finished");
+    }
+    if components.is_empty() || !components.iter().all(|component| component.running) {
         return Ok(ExitCode::FAILURE);
     }
     for node in Api::<Node>::all(cluster.client().await?).list(&kube::api::ListParams::default()).await? {

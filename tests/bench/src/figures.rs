@@ -1,0 +1,278 @@
+//! Figures with their bounds: what is promised, and whether it was kept.
+
+use std::time::Duration;
+
+use crate::floor::FloorRun;
+use crate::run::OperatorRun;
+
+/// Bounds on what grows with the number of engines are for this many.
+pub const JUDGED_ENGINES: u32 = 1000;
+/// With fewer, what the operator asks once, and the edit, weigh too much in a figure per engine.
+const ENOUGH_ENGINES: u32 = 100;
+
+/// The convergence takes at most this many times as long as the floor.
+const TIME_FACTOR: f64 = 1.5;
+/// Requests per engine until all is quiet, Events included.
+const REQUESTS_PER_ENGINE: f64 = 10.0;
+/// Processor time in seconds until all is quiet.
+const CPU_SECONDS: f64 = 7.0;
+/// Peak of the resident memory in MiB.
+const MEMORY_MIB: f64 = 60.0;
+/// Requests while nothing happens.
+const SETTLED_REQUESTS: u64 = 0;
+/// Seconds until an edit in the middle of the convergence is served.
+const EDIT_SECONDS: f64 = 5.0;
+
+/// Whether a bound was kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was.
+    Met,
+    /// It was not.
+    Missed,
+    /// It was not judged, and why.
+    NotJudged(&'static str),
+}
+
+impl Verdict {
+    fn of(met: bool) -> Self {
+        if met { Self::Met } else { Self::Missed }
+    }
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figure {
+    /// What was measured.
+    pub name: String,
+    /// What came out.
+    pub value: String,
+    /// The same without an operator.
+    pub floor: Option<String>,
+    /// What is promised.
+    pub bound: String,
+    /// Whether it was kept.
+    pub verdict: Verdict,
+}
+
+/// How a figure is judged.
+struct Judge {
+    engines: u32,
+}
+
+impl Judge {
+    /// A bound for [`JUDGED_ENGINES`] only.
+    fn at_full_size(&self, met: bool) -> Verdict {
+        if self.engines == JUDGED_ENGINES { Verdict::of(met) } else { Verdict::NotJudged("for 1,000 engines only") }
+    }
+
+    /// A bound for [`ENOUGH_ENGINES`] or more.
+    fn at_some_size(&self, met: bool) -> Verdict {
+        if self.engines >= ENOUGH_ENGINES { Verdict::of(met) } else { Verdict::NotJudged("for 100 engines or more") }
+    }
+}
+
+/// Everything that is promised, in the order in which it is printed.
+pub fn figures(engines: u32, settled: Duration, run: &OperatorRun, floor: Option<&FloorRun>) -> Vec<Figure> {
+    let judge = Judge { engines };
+    let mut figures = vec![
+        time(&judge, run, floor),
+        requests(&judge, run, floor),
+        cpu(&judge, run),
+        memory(&judge, run),
+        settled_requests(settled, run),
+    ];
+    figures.extend(edit(run));
+    figures
+}
+
+/// Whether every bound that was judged was kept.
+pub fn all_met(figures: &[Figure]) -> bool {
+    figures.iter().all(|figure| figure.verdict != Verdict::Missed)
+}
+
+fn time(judge: &Judge, run: &OperatorRun, floor: Option<&FloorRun>) -> Figure {
+    let seconds = run.all_ready.as_secs_f64();
+    let (verdict, factor) = match floor {
+        Some(floor) => {
+            let factor = seconds / floor.all_ready.as_secs_f64();
+            (judge.at_full_size(factor <= TIME_FACTOR), format!(" ({factor:.2} x)"))
+        }
+        None => (Verdict::NotJudged("no floor"), String::new()),
+    };
+    Figure {
+        name: "all ready after".to_owned(),
+        value: format!("{seconds:.1} s{factor}"),
+        floor: floor.map(|floor| format!("{:.1} s", floor.all_ready.as_secs_f64())),
+        bound: format!("{TIME_FACTOR} x floor"),
+        verdict,
+    }
+}
+
+fn requests(judge: &Judge, run: &OperatorRun, floor: Option<&FloorRun>) -> Figure {
+    let engines = judge.engines;
+    let each = per_engine(run.requests.total(), engines);
+    Figure {
+        name: "requests per engine".to_owned(),
+        value: format!("{each:.2}"),
+        floor: floor.map(|floor| format!("{:.2}", per_engine(floor.requests.total(), engines))),
+        bound: format!("{REQUESTS_PER_ENGINE}"),
+        verdict: judge.at_some_size(each <= REQUESTS_PER_ENGINE),
+    }
+}
+
+fn cpu(judge: &Judge, run: &OperatorRun) -> Figure {
+    Figure {
+        name: "CPU time of the operator".to_owned(),
+        value: format!("{:.2} s", run.usage.cpu_seconds),
+        floor: None,
+        bound: format!("{CPU_SECONDS} s"),
+        verdict: judge.at_full_size(run.usage.cpu_seconds <= CPU_SECONDS),
+    }
+}
+
+fn memory(judge: &Judge, run: &OperatorRun) -> Figure {
+    let peak = mib(run.usage.peak_memory);
+    Figure {
+        name: "peak memory of the operator".to_owned(),
+        value: format!("{peak:.1} MiB"),
+        floor: None,
+        bound: format!("{MEMORY_MIB} MiB"),
+        verdict: judge.at_full_size(peak <= MEMORY_MIB),
+    }
+}
+
+fn settled_requests(settled: Duration, run: &OperatorRun) -> Figure {
+    let (value, verdict) = match &run.settled {
+        Some(requests) => (requests.total().to_string(), Verdict::of(requests.total() <= SETTLED_REQUESTS)),
+        None if settled.is_zero() => ("-".to_owned(), Verdict::NotJudged("not asked for")),
+        None => ("never quiet".to_owned(), Verdict::Missed),
+    };
+    Figure {
+        name: format!("requests in {} settled s", settled.as_secs()),
+        value,
+        floor: None,
+        bound: SETTLED_REQUESTS.to_string(),
+        verdict,
+    }
+}
+
+fn edit(run: &OperatorRun) -> [Figure; 2] {
+    let figure = |name: &str, took: Option<Duration>| Figure {
+        name: name.to_owned(),
+        value: took.map_or_else(|| "-".to_owned(), |took| format!("{:.2} s", took.as_secs_f64())),
+        floor: None,
+        bound: format!("{EDIT_SECONDS} s"),
+        verdict: match took {
+            Some(took) => Verdict::of(took.as_secs_f64() <= EDIT_SECONDS),
+            None => Verdict::NotJudged("all Ready too soon"),
+        },
+    };
+    [
+        figure("edit, DaemonSet updated", run.edit.map(|edit| edit.carried)),
+        figure("edit, generation observed", run.edit.map(|edit| edit.observed)),
+    ]
+}
+
+/// A count divided by the number of engines.
+#[allow(clippy::cast_precision_loss, reason = "requests of one run are few")]
+pub fn per_engine(count: u64, engines: u32) -> f64 {
+    count as f64 / f64::from(engines)
+}
+
+/// KiB as MiB.
+#[allow(clippy::cast_precision_loss, reason = "shown with one digit")]
+pub fn mib(kib: u64) -> f64 {
+    kib as f64 / 1024.0
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::audit::Requests;
+    use crate::machine::Usage;
+    use crate::run::EditTimes;
+
+    /// A run that meets every bound, and a floor.
+    fn good() -> (OperatorRun, FloorRun) {
+        let second = Duration::from_secs(1);
+        let run = OperatorRun {
+            all_ready: second * 60,
+            requests: requests_of(9_900),
+            usage: Usage { cpu_seconds: 6.0, peak_memory: 50 * 1024 },
+            edit: Some(EditTimes { carried: second, observed: second * 2 }),
+            settled: Some(Requests::default()),
+            components: Vec::new(),
+        };
+        (run, FloorRun { all_ready: second * 50, requests: requests_of(4_000), components: Vec::new() })
+    }
+
+    fn requests_of(count: u32) -> Requests {
+        let mut requests = Requests::default();
+        (0..count).for_each(|_| requests.add("create", "daemonsets", false));
+        requests
+    }
+
+    fn judged(engines: u32, run: &OperatorRun, floor: Option<&FloorRun>) -> Vec<(String, Verdict)> {
+        let figures = figures(engines, Duration::from_mins(1), run, floor);
+        figures.into_iter().map(|figure| (figure.name, figure.verdict)).collect()
+    }
+
+    #[test]
+    fn a_run_within_all_bounds_meets_them_all() {
+        let (run, floor) = good();
+        let judged = judged(1000, &run, Some(&floor));
+        assert!(judged.len() == 7 && judged.iter().all(|(_, verdict)| *verdict == Verdict::Met), "{judged:?}");
+    }
+
+    #[rstest]
+    #[case("all ready after", |run: &mut OperatorRun| run.all_ready = Duration::from_secs(76))]
+    #[case("requests per engine", |run: &mut OperatorRun| run.requests = requests_of(10_001))]
+    #[case("CPU time of the operator", |run: &mut OperatorRun| run.usage.cpu_seconds = 7.01)]
+    #[case("peak memory of the operator", |run: &mut OperatorRun| run.usage.peak_memory = 60 * 1024 + 1)]
+    #[case("requests in 60 settled s", |run: &mut OperatorRun| run.settled = Some(requests_of(1)))]
+    #[case("requests in 60 settled s", |run: &mut OperatorRun| run.settled = None)]
+    #[case("edit, DaemonSet updated", |run: &mut OperatorRun| edit_of(run).carried = Duration::from_millis(5001))]
+    #[case("edit, generation observed", |run: &mut OperatorRun| edit_of(run).observed = Duration::from_millis(5001))]
+    fn a_figure_beyond_its_bound_is_missed(#[case] name: &str, #[case] spoil: impl Fn(&mut OperatorRun)) {
+        let (mut run, floor) = good();
+        spoil(&mut run);
+        let judged = judged(1000, &run, Some(&floor));
+        let missed: Vec<_> = judged.iter().filter(|(_, verdict)| *verdict == Verdict::Missed).collect();
+        assert!(missed.len() == 1 && missed[0].0 == name, "{judged:?}");
+    }
+
+    fn edit_of(run: &mut OperatorRun) -> &mut EditTimes {
+        run.edit.get_or_insert(EditTimes { carried: Duration::ZERO, observed: Duration::ZERO })
+    }
+
+    #[test]
+    fn bounds_for_a_thousand_engines_are_not_held_against_another_number() {
+        let (mut run, floor) = good();
+        run.usage = Usage { cpu_seconds: 100.0, peak_memory: 1 << 20 };
+        run.all_ready = Duration::from_mins(60);
+        let figures = figures(1001, Duration::from_mins(1), &run, Some(&floor));
+        assert!(all_met(&figures), "{figures:?}");
+    }
+
+    #[test]
+    fn a_figure_per_engine_is_judged_when_there_are_enough_of_them() {
+        let (mut run, _) = good();
+        run.requests = requests_of(1100);
+        for (engines, verdict) in [(99, Verdict::NotJudged("for 100 engines or more")), (100, Verdict::Missed)] {
+            let judged = judged(engines, &run, None);
+            assert!(judged.contains(&("requests per engine".to_owned(), verdict)), "{judged:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_judged() {
+        let (mut run, _) = good();
+        (run.edit, run.settled) = (None, None);
+        let figures = figures(1000, Duration::ZERO, &run, None);
+        let open = figures.iter().filter(|figure| matches!(figure.verdict, Verdict::NotJudged(_))).count();
+        assert!(open == 4 && all_met(&figures), "{figures:?}");
+    }
+}

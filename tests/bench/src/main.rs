@@ -1,0 +1,109 @@
+//! `bench`: what the operator costs with many engines, beside a floor without any operator.
+//!
+//! The engines exist before the operator starts; one simulated node runs them all. Ends with 0 when every bound was
+//! kept, with 1 when one was missed, with 2 when nothing could be measured.
+
+mod audit;
+mod bed;
+mod edit;
+mod figures;
+mod fleet;
+mod floor;
+mod load;
+mod machine;
+mod progress;
+mod report;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Measures the operator with many engines, and a floor: the same children created by eight plain clients.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    /// The operator's binary; by default target/release/manager beside this program's folder
+    #[arg(long, value_name = "FILE")]
+    manager: Option<PathBuf>,
+    /// How many engines there are; some bounds hold for 1,000 only
+    #[arg(long, value_name = "COUNT", default_value_t = figures::JUDGED_ENGINES,
+        value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    engines: u32,
+    /// How long requests are counted when all is quiet; 0 leaves it out
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    settled_seconds: u64,
+    /// Leave the floor out
+    #[arg(long)]
+    skip_floor: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // Whatever is dropped here stops what it started.
+    let result = tokio::select! {
+        result = bench(&cli) => result,
+        signal = interrupted() => signal.and_then(|()| Err(anyhow::anyhow!("interrupted"))),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn interrupted() -> Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+    Ok(())
+}
+
+/// Measures and prints. Says whether every bound was kept.
+async fn bench(cli: &Cli) -> Result<bool> {
+    let manager = manager(cli.manager.clone())?;
+    let machine = machine::Machine::this()?;
+    let settled = Duration::from_secs(cli.settled_seconds);
+    let run = run::measure(&manager, cli.engines, settled).await?;
+    let floor = if cli.skip_floor { None } else { Some(floor::measure(cli.engines).await?) };
+
+    let figures = figures::figures(cli.engines, settled, &run, floor.as_ref());
+    println!("{} engines, one node; {machine}\n", cli.engines);
+    println!("{}", report::figures(&figures));
+    println!("Requests of the operator until all was quiet, without watches and leases:");
+    println!("{}", report::requests(&run.requests, cli.engines));
+    if let Some(settled) = run.settled.as_ref().filter(|settled| settled.total() > 0) {
+        println!("Requests in the settled time:\n{}", report::requests(settled, cli.engines));
+    }
+    if let Some(floor) = &floor {
+        println!("Requests of the eight plain clients:\n{}", report::requests(&floor.requests, cli.engines));
+    }
+    println!("Peak memory of the cluster:");
+    print!("{}", report::components(&run.components, floor.as_ref().map(|floor| floor.components.as_slice())));
+    Ok(figures::all_met(&figures))
+}
+
+fn manager(given: Option<PathBuf>) -> Result<PathBuf> {
+    let path = match given {
+        Some(path) => path,
+        None => {
+            let own = std::env::current_exe()?;
+            own.parent().and_then(|folder| folder.parent()).context("no target folder")?.join("release/manager")
+        }
+    };
+    ensure!(path.is_file(), "{} does not exist; build it with make build", path.display());
+    Ok(path.canonicalize()?)
+}

@@ -1,0 +1,125 @@
+//! `demo`: one command shows an engine going from Pending to Ready on a real API server.
+
+mod kubelet;
+mod rows;
+mod scene;
+mod screen;
+mod stage;
+mod state;
+mod tell;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Parser, Subcommand};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use stage::Stage;
+use state::State;
+
+/// How a shell reports a program that an interrupt has ended.
+const INTERRUPTED: u8 = 130;
+
+/// Shows an LMCacheEngine going from Pending to Ready on a real Kubernetes API server.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Play the demo, then wait for Ctrl-C.
+    Up(Up),
+    /// End a demo that runs or was left behind, and remove its folder.
+    Down(Place),
+}
+
+#[derive(Args)]
+struct Up {
+    #[command(flatten)]
+    place: Place,
+    /// The operator's binary
+    #[arg(long, value_name = "FILE", default_value = "target/release/manager")]
+    manager: PathBuf,
+    /// End at once when the story is told
+    #[arg(long)]
+    once: bool,
+}
+
+#[derive(Args)]
+struct Place {
+    /// Folder for everything that the demo writes
+    #[arg(long, value_name = "FOLDER", default_value = ".demo")]
+    dir: PathBuf,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let result = match Cli::parse().action {
+        Action::Up(up) => play(&up).await,
+        Action::Down(place) => down(&place).await,
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("demo: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+async fn down(place: &Place) -> Result<ExitCode> {
+    let found = state::down(&place.dir).await?;
+    println!("{}", if found { "The demo has ended." } else { "No demo runs." });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Plays until it is told to stop, and stops everything in order.
+async fn play(up: &Up) -> Result<ExitCode> {
+    let manager = up.manager.canonicalize().ok().filter(|path| path.is_file());
+    let manager = manager.with_context(|| format!("{} does not exist; make build makes it", up.manager.display()))?;
+    let mut signals = Signals::listen()?;
+    let mut state = State::claim(&up.place.dir).await?;
+    let mut stage = Stage::default();
+    let mut told = false;
+    let outcome = tokio::select! {
+        result = scene::play(&mut stage, &mut state, &manager, up.once, &mut told) => Some(result),
+        () = signals.any() => None,
+    };
+    if outcome.is_none() {
+        println!("\nStopping");
+    }
+    stage.stop().await;
+    match outcome {
+        Some(Err(error)) => {
+            eprintln!("demo: the logs are kept in {}", state.path("").display());
+            Err(error)
+        }
+        Some(Ok(())) => finish(state, true),
+        None => finish(state, told),
+    }
+}
+
+fn finish(state: State, told: bool) -> Result<ExitCode> {
+    state.remove()?;
+    Ok(if told { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+}
+
+/// What asks this program to stop.
+struct Signals([Signal; 3]);
+
+impl Signals {
+    fn listen() -> Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen to signals");
+        Ok(Self([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?]))
+    }
+
+    async fn any(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The story: an engine is created and gets ready, then its spec changes and it is rolled over.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use lmcache_crds::{LMCacheEngine, Phase};
+use serde_json::json;
+
+use crate::rows::Rows;
+use crate::screen::{Columns, Screen};
+use crate::stage::Stage;
+use crate::state::State;
+use crate::tell;
+
+/// Name of the engine in [`SAMPLE`].
+pub const NAME: &str = "demo";
+/// Its namespace.
+pub const NAMESPACE: &str = "default";
+
+const SAMPLE: &str = include_str!("../sample.yaml");
+/// Three instances take about six seconds; a busy machine takes its time.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Wide enough for what a rollout shows: name, phase, ready, desired, age, reason.
+const WIDTHS: [usize; 6] = [4, 10, 5, 7, 3, 18];
+const EXPECTED: [Phase; 4] = [Phase::Pending, Phase::Reconciled, Phase::Rolling, Phase::Ready];
+
+/// The table on the screen.
+struct Table {
+    screen: Screen,
+    columns: Columns,
+    begun: bool,
+}
+
+impl Table {
+    fn new(screen: Screen) -> Self {
+        Self { screen, columns: Columns::new(&WIDTHS), begun: false }
+    }
+
+    /// Prints the next change and returns the engine; `None` when it was deleted.
+    async fn next(&mut self, rows: &mut Rows) -> Result<Option<LMCacheEngine>> {
+        let Some(row) = rows.next().await? else { return Ok(None) };
+        let header: Vec<_> = row.header.iter().map(|name| name.to_uppercase()).collect();
+        self.columns.widen(&header);
+        if !self.begun {
+            self.screen.row(&self.columns, &header)?;
+            self.begun = true;
+        }
+        // The message comes last and has what is left of the line.
+        self.columns.widen(&row.cells[..row.cells.len().saturating_sub(1)]);
+        self.screen.row(&self.columns, &row.cells)?;
+        Ok(Some(row.engine))
+    }
+}
+
+/// Plays it from the start of the cluster to the end; `told` says when the end is reached. Without `once` it then goes on
+/// until it is dropped.
+pub async fn play(stage: &mut Stage, state: &mut State, manager: &Path, once: bool, told: &mut bool) -> Result<()> {
+    let screen = Screen::new();
+    let started = Instant::now();
+    screen.line("Starting a Kubernetes control plane with three GPU nodes")?;
+    stage.start_cluster(state).await?;
+    screen.line(&format!("Starting the operator, {:.1} s later", started.elapsed().as_secs_f64()))?;
+    let metrics = stage.start_operator(manager, state).await?;
+
+    let client = stage.cluster()?.client();
+    let mut rows = Rows::open(client.clone(), NAMESPACE, NAME).await?;
+    let mut table = Table::new(screen);
+    screen.heading("kubectl apply -f tests/demo/sample.yaml")?;
+    SAMPLE.lines().try_for_each(|line| screen.line(&format!("  {line}")))?;
+    stage.cluster()?.apply_yaml(SAMPLE).await?;
+
+    screen.heading("kubectl get lmc -o wide -w")?;
+    let first = watched(stage, until_ready(&mut table, &mut rows, 1)).await?;
+
+    let change = json!({"spec": {"server": {"maxWorkers": 4}}});
+    screen.heading(&format!("kubectl patch lmc {NAME} --type merge -p '{change}'"))?;
+    let engines = Api::<LMCacheEngine>::namespaced(client.clone(), NAMESPACE);
+    let changed = engines.patch(NAME, &PatchParams::default(), &Patch::Merge(&change)).await?;
+    let generation = changed.metadata.generation.context("the engine has no generation")?;
+    let last = watched(stage, until_ready(&mut table, &mut rows, generation)).await?;
+
+    tell::history(screen, &last)?;
+    tell::conditions(screen, &last)?;
+    tell::events(screen, client, NAMESPACE, NAME).await?;
+    tell::look_around(screen, stage.cluster()?, &state.path("operator.log"), &metrics)?;
+    walked(&first)?;
+    *told = true;
+    if once {
+        return Ok(());
+    }
+    screen.line("\nCtrl-C ends it. Until then, what happens to the engine is shown here.")?;
+    watched(stage, onwards(screen, &mut table, &mut rows)).await
+}
+
+/// Does something as long as the operator runs.
+async fn watched<T>(stage: &mut Stage, scene: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::select! {
+        result = scene => result,
+        Err(error) = stage.watch_over() => Err(error),
+    }
+}
+
+/// Shows every change until the engine is Ready with this generation.
+async fn until_ready(table: &mut Table, rows: &mut Rows, generation: i64) -> Result<LMCacheEngine> {
+    let mut last = None;
+    let search = async {
+        loop {
+            let engine = table.next(rows).await?.context("the engine was deleted")?;
+            let status = engine.status.as_ref().map(|status| &status.record);
+            if status.is_some_and(|it| it.phase == Phase::Ready && it.observed_generation >= Some(generation)) {
+                return Ok(engine);
+            }
+            last = Some(engine);
+        }
+    };
+    if let Ok(result) = tokio::time::timeout(PATIENCE, search).await {
+        return result;
+    }
+    let record = last.and_then(|engine| engine.status).map(|status| status.record).unwrap_or_default();
+    bail!("the engine is not Ready after {} s: {}", PATIENCE.as_secs(), record.message.unwrap_or_default())
+}
+
+/// Shows every change of an engine that a person plays with.
+async fn onwards(screen: Screen, table: &mut Table, rows: &mut Rows) -> Result<()> {
+    loop {
+        if table.next(rows).await?.is_none() {
+            screen.line("  The engine was deleted.")?;
+        }
+    }
+}
+
+/// Fails when the history of a new engine lacks a phase.
+fn walked(engine: &LMCacheEngine) -> Result<()> {
+    let steps = engine.status.iter().flat_map(|status| &status.record.phase_transitions);
+    let mut path = vec![Phase::Pending];
+    path.extend(steps.map(|step| step.to));
+    let missing: Vec<_> = EXPECTED.iter().filter(|phase| !path.contains(phase)).map(ToString::to_string).collect();
+    ensure!(missing.is_empty(), "the engine never was {}", missing.join(", "));
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn the_sample_is_the_engine_of_the_story() {
+        for expected in
+            [&format!("name: {NAME}"), &format!("namespace: {NAMESPACE}"), lmcache_testbed::annotation::HOLD]
+        {
+            assert!(SAMPLE.contains(expected), "no {expected} in:\n{SAMPLE}");
+        }
+    }
+
+    #[rstest]
+    #[case(&[Phase::Reconciled, Phase::Rolling, Phase::Ready], None)]
+    #[case(&[Phase::Reconciled, Phase::Ready], Some("Rolling"))]
+    #[case(&[], Some("Reconciled, Rolling, Ready"))]
+    fn a_phase_that_was_left_out_is_named(#[case] path: &[Phase], #[case] missing: Option<&str>) {
+        let steps: Vec<_> = path.iter().map(|to| json!({
+            "from": "Pending", "to": to, "reason": "R", "message": "", "generation": 1, "time": "2026-01-01T00:00:00Z",
+        })).collect();
+        let engine = serde_json::from_value(json!({
+            "apiVersion": "lmcache.lmcache.ai/v1alpha1", "kind": "LMCacheEngine",
+            "metadata": {"name": NAME}, "spec": {"l1": {"sizeGB": 1}}, "status": {"phaseTransitions": steps},
+        }))
+        .unwrap();
+        let found = walked(&engine).err().map(|error| error.to_string());
+        assert_eq!(found, missing.map(|phases| format!("the engine never was {phases}")));
+    }
+}

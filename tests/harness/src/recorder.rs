@@ -1,0 +1,234 @@
+//! Watches everything about one resource from before its creation on.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use futures::StreamExt as _;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use kube::api::ListParams;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use lmcache_crds::LMCacheEngine;
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::kind::{PhaseObject, instance_selector};
+use crate::recording::{Recording, Seen, Stream};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(20);
+
+/// A recording in progress. Start it before the resource is created.
+#[derive(Debug)]
+pub struct PhaseRecorder<K = LMCacheEngine> {
+    name: String,
+    started: Instant,
+    objects: Tape<K>,
+    workloads: Tape<DaemonSet>,
+    revisions: Tape<ControllerRevision>,
+    pods: Tape<Pod>,
+}
+
+impl PhaseRecorder<LMCacheEngine> {
+    /// Starts to record an `LMCacheEngine` and returns when every watch is established.
+    pub async fn start(client: Client, namespace: &str, name: &str) -> Result<Self> {
+        Self::start_kind(client, namespace, name).await
+    }
+}
+
+impl<K: PhaseObject> PhaseRecorder<K> {
+    /// Starts to record a resource of another kind whose workload is a `DaemonSet`.
+    pub async fn start_kind(client: Client, namespace: &str, name: &str) -> Result<Self> {
+        let named = Selection { fields: Some(format!("metadata.name={name}")), labels: None };
+        let children = Selection { fields: None, labels: Some(instance_selector(name)) };
+        let recorder = Self {
+            name: format!("{namespace}/{name}"),
+            started: Instant::now(),
+            objects: Tape::start(Api::namespaced(client.clone(), namespace), named.clone(), |_| {}),
+            workloads: Tape::start(Api::namespaced(client.clone(), namespace), named, |set: &mut DaemonSet| {
+                if let Some(spec) = &mut set.spec {
+                    spec.template = PodTemplateSpec::default();
+                }
+            }),
+            revisions: Tape::start(
+                Api::namespaced(client.clone(), namespace),
+                children.clone(),
+                |it: &mut ControllerRevision| it.data = None,
+            ),
+            pods: Tape::start(Api::namespaced(client, namespace), children, |pod: &mut Pod| {
+                pod.metadata.managed_fields = None;
+                pod.spec = None;
+            }),
+        };
+        let watches = async {
+            recorder.objects.established.notified().await;
+            recorder.workloads.established.notified().await;
+            recorder.revisions.established.notified().await;
+            recorder.pods.established.notified().await;
+        };
+        tokio::time::timeout(PATIENCE, watches).await.context("the recorder's watches are not established")?;
+        Ok(recorder)
+    }
+
+    /// Waits until everything that has happened so far has been heard of, and ends the recording.
+    pub async fn finish(self) -> Result<Recording<K>> {
+        Ok(Recording {
+            name: self.name,
+            started: self.started,
+            objects: self.objects.finish().await?,
+            workloads: self.workloads.finish().await?,
+            revisions: self.revisions.finish().await?,
+            pods: self.pods.finish().await?,
+        })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Selection {
+    fields: Option<String>,
+    labels: Option<String>,
+}
+
+/// Records one selection of one kind.
+#[derive(Debug)]
+struct Tape<T> {
+    api: Api<T>,
+    selection: Selection,
+    stream: Arc<Mutex<Stream<T>>>,
+    established: Arc<Notify>,
+    task: JoinHandle<()>,
+}
+
+impl<T> Drop for Tape<T> {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl<T> Tape<T>
+where
+    T: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    fn start(api: Api<T>, selection: Selection, trim: impl Fn(&mut T) + Send + 'static) -> Self {
+        let config = watcher::Config {
+            field_selector: selection.fields.clone(),
+            label_selector: selection.labels.clone(),
+            ..watcher::Config::default()
+        };
+        let (stream, established) = (Arc::new(Mutex::new(Stream::default())), Arc::new(Notify::new()));
+        let mut head =
+            Head { stream: stream.clone(), established: established.clone(), listing: None, last_heard: None };
+        let mut events = watcher(api.clone(), config).default_backoff().boxed();
+        let task = tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                // The watcher goes on after an error; when that costs versions, it lists anew.
+                if let Ok(event) = event {
+                    head.write(event, &trim);
+                }
+            }
+        });
+        Self { api, selection, stream, established, task }
+    }
+
+    async fn finish(self) -> Result<Stream<T>> {
+        let params = ListParams {
+            field_selector: self.selection.fields.clone(),
+            label_selector: self.selection.labels.clone(),
+            ..ListParams::default()
+        };
+        let list = self.api.list(&params).await?;
+        let as_of = parse(list.metadata.resource_version.as_deref());
+        let now: BTreeMap<_, _> = list.iter().map(|it| (it.uid(), version(it))).collect();
+        let deadline = Instant::now() + PATIENCE;
+        while !self.has_heard(&now, as_of) {
+            if Instant::now() > deadline {
+                bail!("the recorder has not heard of the present {}s in time", T::kind(&()));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(stream)
+    }
+
+    /// Whether every object is known in this version or a newer one, and none that is known is one that was gone.
+    fn has_heard(&self, now: &BTreeMap<Option<String>, u64>, as_of: u64) -> bool {
+        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = |uid: &Option<String>, version: u64| {
+            stream.seen.iter().rev().any(|it| it.object.meta().uid == *uid && it.version >= version)
+        };
+        let all_known = now.iter().all(|(uid, version)| known(uid, *version));
+        all_known && stream.at_version(as_of).all(|it| now.contains_key(&it.object.uid()))
+    }
+}
+
+struct Head<T> {
+    stream: Arc<Mutex<Stream<T>>>,
+    established: Arc<Notify>,
+    /// What a list that is under way has named so far.
+    listing: Option<Vec<Option<String>>>,
+    last_heard: Option<Instant>,
+}
+
+impl<T: Resource<DynamicType = ()> + Clone> Head<T> {
+    fn write(&mut self, event: Event<T>, trim: &impl Fn(&mut T)) {
+        let at = Instant::now();
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut append = |mut object: T, deleted: bool| {
+            let version = version(&object);
+            let known = stream.seen.iter().rev().find(|it| it.object.meta().uid == object.meta().uid);
+            if known.is_none_or(|it| it.version < version || (deleted && !it.deleted)) {
+                trim(&mut object);
+                stream.seen.push(Seen { version, at, object, deleted });
+            }
+        };
+        match event {
+            Event::Init => self.listing = Some(Vec::new()),
+            Event::InitApply(object) => {
+                self.listing.get_or_insert_default().push(object.uid());
+                append(object, false);
+            }
+            Event::Apply(object) => append(object, false),
+            Event::Delete(object) => append(object, true),
+            Event::InitDone => {
+                let listed = self.listing.take().unwrap_or_default();
+                if let Some(before) = self.last_heard {
+                    let missing: Vec<T> = stream
+                        .at_version(u64::MAX)
+                        .map(|it| it.object.clone())
+                        .filter(|it| !listed.contains(&it.uid()))
+                        .collect();
+                    let version = stream.seen.last().map_or(0, |it| it.version);
+                    stream.seen.extend(missing.into_iter().map(|object| Seen { version, at, object, deleted: true }));
+                    stream.gaps.push((before, at));
+                }
+                stream.seen.sort_by_key(|it| it.version);
+                self.established.notify_one();
+                self.last_heard = Some(at);
+            }
+        }
+        if self.last_heard.is_some() && self.listing.is_none() {
+            self.last_heard = Some(at);
+        }
+    }
+}
+
+fn version<T: Resource>(object: &T) -> u64 {
+    parse(object.meta().resource_version.as_deref())
+}
+
+fn parse(resource_version: Option<&str>) -> u64 {
+    resource_version.and_then(|text| text.parse().ok()).unwrap_or_default()
+}

@@ -1,0 +1,103 @@
+//! One case: what is applied, and what must come of it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use kube::{Client, ResourceExt as _};
+use lmcache_crds::LMCacheEngine;
+use lmcache_harness::Harness;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::common::{children, project};
+use crate::meant::Meant;
+
+/// Condition Applied promises that every child is there; what the operator only then learns to be unwanted may take longer.
+const SETTLING: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_millis(200);
+
+pub struct Case {
+    pub name: String,
+    /// Documents up to and with an engine; each step is applied when the one before has been served.
+    steps: Vec<String>,
+    golden: BTreeMap<String, Value>,
+}
+
+impl Case {
+    /// Every case of the fixtures.
+    pub fn all() -> Result<Vec<Self>> {
+        let mut cases = Vec::new();
+        for entry in fixtures().join("cases").read_dir()? {
+            let path = entry?.path();
+            let name = path.file_stem().context("a case has a name")?.to_string_lossy().into_owned();
+            cases.push(Self::load(&name).with_context(|| name.clone())?);
+        }
+        cases.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(cases)
+    }
+
+    fn load(name: &str) -> Result<Self> {
+        let text = std::fs::read_to_string(fixtures().join(format!("cases/{name}.yaml")))?;
+        let golden = std::fs::read_to_string(fixtures().join(format!("golden/{name}.json")))?;
+        let (mut steps, mut step) = (Vec::new(), String::new());
+        for document in serde_norway::Deserializer::from_str(&text) {
+            let document = Value::deserialize(document)?;
+            step.push_str(&serde_json::to_string_pretty(&document)?);
+            step.push_str("\n---\n");
+            if document["kind"] == "LMCacheEngine" {
+                steps.push(std::mem::take(&mut step));
+            }
+        }
+        Ok(Self { name: name.to_owned(), steps, golden: serde_json::from_str(&golden)? })
+    }
+
+    /// Runs the case in a namespace of its own and says what differs from what was recorded.
+    pub async fn compare(&self, client: Client, meant: &Meant) -> Result<Vec<String>> {
+        let suite = Harness::in_new_namespace(client.clone(), "parity").await?;
+        let mut uid = None;
+        for step in &self.steps {
+            let engine: LMCacheEngine = suite.apply_fixture(step).await?;
+            uid = suite.wait_reconciled(&engine.name_any()).await?.uid();
+        }
+        let uid = uid.context("the case holds no engine")?;
+        let wanted = meant.expected(&self.name, &self.golden);
+        let deadline = Instant::now() + SETTLING;
+        loop {
+            let found = children::of(&client, suite.namespace(), &uid).await?;
+            let differences = self.differences(&wanted, &found, meant);
+            if differences.is_empty() || Instant::now() > deadline {
+                suite.finish().await?;
+                return Ok(differences);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    fn differences(
+        &self,
+        wanted: &BTreeMap<String, Value>,
+        found: &BTreeMap<String, Value>,
+        meant: &Meant,
+    ) -> Vec<String> {
+        let mut texts = Vec::new();
+        let mut names: Vec<_> = wanted.keys().chain(found.keys()).collect();
+        names.sort();
+        names.dedup();
+        for name in names {
+            let (Some(want), Some(have)) = (wanted.get(name), found.get(name)) else {
+                texts.push(format!("{name}: {}", if found.contains_key(name) { "must not be there" } else { "is missing" }));
+                continue;
+            };
+            let differences = children::differences(want, have).into_iter();
+            let unmeant = differences.filter(|(path, ..)| !meant.ignores(&self.name, name, path));
+            texts.extend(unmeant.map(|(path, want, have)| format!("{name} {path}: want {want}, got {have}")));
+        }
+        texts
+    }
+}
+
+pub fn fixtures() -> PathBuf {
+    project().join("tests/fixtures/parity")
+}

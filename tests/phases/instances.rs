@@ -1,0 +1,103 @@
+//! Nodes that join and leave, instances that are lost.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::DeleteParams;
+use lmcache_crds::Phase::{Degraded, Pending, Ready, Reconciled, Rolling};
+use lmcache_harness::Judgement;
+use lmcache_states::Reason;
+use lmcache_states::conditions::{AVAILABLE, STALLED};
+use lmcache_testbed::annotation::{HOLD, LOSE};
+
+use crate::kind::EngineKind;
+use crate::scene::{NAME, assert_available_since_ready, assert_path, ensure_condition, ensure_message, play};
+
+every_kind! {
+    a_joining_node_is_rolling_and_not_degraded,
+    an_instance_that_is_no_longer_ready_is_degraded_with_its_node_named_and_heals,
+    a_deleted_pod_is_a_lost_instance_until_its_successor_serves,
+    a_node_that_leaves_is_no_loss,
+}
+
+async fn a_joining_node_is_rolling_and_not_degraded<K: EngineKind>() -> Result<()> {
+    let recording = play::<K>("joining", 1, async |scene| {
+        scene.apply("held").await?;
+        scene.annotate_pod_on(&scene.nodes()[0], HOLD, None).await?;
+        scene.harness.wait_ready(NAME).await?;
+        let new = scene.add_node().await?;
+        let engine = scene.phase(Rolling, Reason::NodesJoining).await?;
+        ensure_message(&engine, &[&new])?;
+        scene.annotate_pod_on(&new, HOLD, None).await?;
+        scene.ready_again(&engine).await?;
+        Ok(())
+    });
+    let recording = recording.await?;
+    assert_path(&recording, &[Pending, Reconciled, Rolling, Ready, Rolling, Ready]);
+    assert_available_since_ready(&recording);
+    Ok(())
+}
+
+async fn an_instance_that_is_no_longer_ready_is_degraded_with_its_node_named_and_heals<K: EngineKind>() -> Result<()> {
+    let recording = play::<K>("lost", 2, async |scene| {
+        scene.ready_with("minimal").await?;
+        let node = &scene.nodes()[1];
+        scene.annotate_pod_on(node, LOSE, Some("true")).await?;
+        let engine = scene.degraded(Reason::InstanceLost).await?;
+        ensure_message(&engine, &["1 instance had been ready and is not", node])?;
+        ensure_condition(&engine, AVAILABLE, "True", "AtLeastOneReady", &["1/2 instances ready"])?;
+        ensure_condition(&engine, "AllInstancesReady", "False", "NotAllReady", &["1/2 instances ready"])?;
+        let status = engine.engine_status();
+        ensure!(!status.record.conditions.iter().any(|it| it.type_ == STALLED), "it may come back by itself");
+        let lost: Vec<_> = status.endpoints.iter().map(|it| (it.ready, it.lost_since.is_some())).collect();
+        ensure!(lost == [(true, false), (false, true)], "{:?}", status.endpoints);
+        scene.warned(Reason::InstanceLost, node).await?;
+        scene.annotate_pod_on(node, LOSE, None).await?;
+        scene.healed().await?;
+        Ok(())
+    });
+    let recording = recording.await?;
+    assert_path(&recording, &[Pending, Reconciled, Rolling, Ready, Degraded, Ready]);
+    assert_available_since_ready(&recording);
+    Ok(())
+}
+
+async fn a_deleted_pod_is_a_lost_instance_until_its_successor_serves<K: EngineKind>() -> Result<()> {
+    let recording = play::<K>("deleted", 1, async |scene| {
+        scene.apply("held").await?;
+        let node = &scene.nodes()[0];
+        scene.annotate_pod_on(node, HOLD, None).await?;
+        scene.harness.wait_ready(NAME).await?;
+        let old = scene.pods().await?.remove(node).unwrap();
+        scene.api::<Pod>().delete(&old.name_any(), &DeleteParams::default()).await?;
+        let engine = scene.degraded(Reason::InstanceLost).await?;
+        ensure_message(&engine, &[node])?;
+        ensure_condition(&engine, AVAILABLE, "False", "NoReadyInstances", &["0/1"])?;
+        let successor = scene.pod_on(node, "a successor", |pod| pod.uid() != old.uid()).await?;
+        scene.cluster().await.annotate_pod(scene.namespace(), &successor.name_any(), HOLD, None).await?;
+        scene.healed().await?;
+        Ok(())
+    });
+    assert_path(&recording.await?, &[Pending, Reconciled, Rolling, Ready, Degraded, Ready]);
+    Ok(())
+}
+
+async fn a_node_that_leaves_is_no_loss<K: EngineKind>() -> Result<()> {
+    let recording = play::<K>("leaving", 2, async |scene| {
+        scene.ready_with("minimal").await?;
+        let [first, second] = &scene.nodes()[..] else { unreachable!("two nodes") };
+        scene.remove_node(second).await?;
+        let one = |engine: &K| Judgement::from(engine.engine_status().desired_instances == 1);
+        let engine = scene.harness.wait(NAME, "one instance", one).await?;
+        ensure_condition(&engine, AVAILABLE, "True", "AtLeastOneReady", &["1/1 instances ready"])?;
+        let nodes: Vec<_> = engine.engine_status().endpoints.into_iter().map(|it| it.node_name).collect();
+        ensure!(nodes == [first.clone()], "{nodes:?}");
+        scene.remove_node(first).await?;
+        let engine = scene.phase(Reconciled, Reason::NoMatchingNodes).await?;
+        ensure_condition(&engine, AVAILABLE, "False", "NoReadyInstances", &["0/0"])?;
+        ensure!(engine.engine_status().endpoints.is_empty(), "{:?}", engine.engine_status().endpoints);
+        Ok(())
+    });
+    assert_path(&recording.await?, &[Pending, Reconciled, Rolling, Ready, Reconciled]);
+    Ok(())
+}
