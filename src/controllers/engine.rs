@@ -244,6 +244,10 @@ impl<E: ManagedEngine> Reconciler<E> {
             memory.errors = 0;
         }
         self.context.memories.put(ticket.clone(), memory);
+        if self.store.get(&ObjectRef::from_obj(object)).is_none() {
+            // Deleted meanwhile: what the deletion made forget must not come back.
+            self.context.forget(ticket);
+        }
         result
     }
 

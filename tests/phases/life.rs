@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::events::v1::Event;
-use kube::Resource as _;
+
 use lmcache_crds::Phase::{Pending, Ready, Reconciled, Rolling};
 use lmcache_crds::{Phase, PhaseTransition};
 use lmcache_harness::Recording;
@@ -29,7 +29,8 @@ async fn a_new_engine_walks_pending_reconciled_rolling_ready<K: EngineKind>() ->
         ensure_settled(&engine, "2/2 instances ready")?;
         ensure_endpoints(scene, &engine)?;
         ensure_children(scene, &engine).await?;
-        let columns = scene.cluster().await.kubectl(&["get", "lmcache", "-n", scene.namespace(), "--no-headers"]).await?;
+        let get = ["get", &K::plural(&()), "-n", scene.namespace(), "--no-headers"];
+        let columns = scene.cluster().await.kubectl(&get).await?;
         let columns: Vec<_> = columns.split_whitespace().collect();
         ensure!(columns[0].ends_with(NAME) && columns[1..4] == ["Ready", "2", "2"], "kubectl shows {columns:?}");
         ensure!(columns[5] == Reason::AllInstancesReady.as_str(), "kubectl shows {columns:?}");

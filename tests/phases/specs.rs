@@ -1,7 +1,7 @@
 //! Specs that the schema lets pass and the validation does not.
 
 use anyhow::{Result, ensure};
-use kube::Resource as _;
+
 use lmcache_crds::Phase::{Degraded, Pending, Ready, Reconciled, Rolling};
 use lmcache_states::Reason;
 use lmcache_states::conditions::{APPLIED, AVAILABLE, CONFIG_VALID, DEPENDENCIES_READY, READY, STALLED};

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 /// Width of a line where nobody says otherwise.
-const DEFAULT_WIDTH: usize = 120;
+const DEFAULT_WIDTH: usize = 140;
 /// Narrower than this nothing can be read.
 const MINIMUM_WIDTH: usize = 60;
 

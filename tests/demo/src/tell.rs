@@ -16,7 +16,7 @@ use crate::screen::Screen;
 /// `status.phaseTransitions` as a table.
 pub fn history(screen: Screen, engine: &LMCacheEngine) -> Result<()> {
     screen.heading("History (status.phaseTransitions)")?;
-    let mut rows = vec![["TIME", "GENERATION", "FROM", "TO", "REASON", "MESSAGE"].map(str::to_owned)];
+    let mut rows = vec![["TIME", "GEN", "FROM", "TO", "REASON", "MESSAGE"].map(str::to_owned)];
     for step in record(engine).map(|record| record.phase_transitions.as_slice()).unwrap_or_default() {
         rows.push([
             clock(step.time.0),
