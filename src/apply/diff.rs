@@ -19,15 +19,16 @@ pub fn agrees(rendered: &Value, live: &Value, owned: &Value) -> bool {
 /// Every field of `rendered` stands in `live`; what else `live` has is the server's or somebody else's.
 fn contains(live: &Value, rendered: &Value, key: &str) -> bool {
     match (live, rendered) {
-        (Value::Object(live), Value::Object(rendered)) => rendered.iter().all(|(key, wanted)| {
-            live.get(key).is_some_and(|found| contains(found, wanted, key))
-        }),
+        (Value::Object(live), Value::Object(rendered)) => {
+            rendered.iter().all(|(key, wanted)| live.get(key).is_some_and(|found| contains(found, wanted, key)))
+        }
         (Value::Array(live), Value::Array(rendered)) => match merge_keys(key, rendered) {
             Some(keys) => rendered
                 .iter()
                 .all(|wanted| live.iter().any(|found| same_item(found, wanted, keys) && contains(found, wanted, ""))),
             None => {
-                live.len() == rendered.len() && live.iter().zip(rendered).all(|(found, wanted)| contains(found, wanted, ""))
+                live.len() == rendered.len()
+                    && live.iter().zip(rendered).all(|(found, wanted)| contains(found, wanted, ""))
             }
         },
         (Value::Number(live), Value::Number(rendered)) => live == rendered || live.as_f64() == rendered.as_f64(),

@@ -3,7 +3,7 @@
 mod diff;
 mod ownership;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
@@ -204,7 +204,12 @@ impl Applier<'_> {
     }
 
     /// Deletes an object that the spec no longer wants, if it is ours.
-    pub async fn remove(&self, kind: ChildKind, name: &str, live: Option<Arc<Live>>) -> Result<ApplyOutcome, ApplyError> {
+    pub async fn remove(
+        &self,
+        kind: ChildKind,
+        name: &str,
+        live: Option<Arc<Live>>,
+    ) -> Result<ApplyOutcome, ApplyError> {
         let ours = live.filter(|live| {
             live.meta().deletion_timestamp.is_none()
                 && ownership(live.meta(), self.owner, self.selector.iter().copied()) == Ownership::Ours
@@ -262,8 +267,21 @@ fn applied(live: &Live, intent: u64) -> Applied {
 }
 
 fn hash(object: &Value) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    object.to_string().hash(&mut hasher);
-    hasher.finish()
+    let mut sink = HashSink(DefaultHasher::new());
+    // Neither a tree of values nor the sink can fail.
+    let _ = serde_json::to_writer(&mut sink, object);
+    sink.0.finish()
 }
 
+struct HashSink(DefaultHasher);
+
+impl std::io::Write for HashSink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -82,8 +82,7 @@ mod tests {
         Ownership::Foreign("nobody controls it and it was not made for this LMCacheEngine".into()))]
     #[case::bare(json!({}), Ownership::Foreign("nobody controls it and it was not made for this LMCacheEngine".into()))]
     fn only_what_is_ours_or_given_to_us_is_touched(#[case] metadata: Value, #[case] expected: Ownership) {
-        let owner =
-            Owner { kind: "LMCacheEngine", namespace: "ns".into(), name: "x".into(), uid: "1".into() };
+        let owner = Owner { kind: "LMCacheEngine", namespace: "ns".into(), name: "x".into(), uid: "1".into() };
         let live: ObjectMeta = serde_json::from_value(metadata).expect("metadata");
         assert_eq!(ownership(&live, &owner, [("a", "b")]), expected);
     }

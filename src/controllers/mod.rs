@@ -1,8 +1,10 @@
 //! Controllers: observe, render, apply, advance, publish; who is woken, who goes first, what happens on errors.
 
+mod children;
 mod engine;
 pub mod gate;
 mod memory;
+mod reconcile;
 pub mod wake;
 
 use std::hash::{BuildHasher, RandomState};

@@ -8,8 +8,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::Stream;
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::gate::Ticket;
@@ -30,11 +30,17 @@ pub struct Wake {
 }
 
 /// Hands wake-ups from the watches to the controllers.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Wakeups {
     listeners: Arc<RwLock<Vec<Listener>>>,
     references: Arc<RwLock<HashMap<Key, HashSet<Ticket>>>>,
-    everyone: Arc<Notify>,
+    everyone: watch::Sender<u64>,
+}
+
+impl Default for Wakeups {
+    fn default() -> Self {
+        Wakeups { listeners: Arc::default(), references: Arc::default(), everyone: watch::Sender::new(0) }
+    }
 }
 
 struct Listener {
@@ -89,14 +95,14 @@ impl Wakeups {
 
     /// Wakes every resource of every kind.
     pub fn wake_all(&self) {
-        self.everyone.notify_waiters();
+        self.everyone.send_modify(|count| *count += 1);
     }
 
     /// Yields whenever everybody should look again.
     pub fn everyone(&self) -> impl Stream<Item = ()> + Send + 'static {
-        let everyone = self.everyone.clone();
-        futures::stream::unfold(everyone, |everyone| async move {
-            everyone.notified().await;
+        // A call that comes while nobody polls is not lost: the channel remembers that it changed.
+        futures::stream::unfold(self.everyone.subscribe(), |mut everyone| async move {
+            everyone.changed().await.ok()?;
             Some(((), everyone))
         })
     }
@@ -202,6 +208,15 @@ mod tests {
         wakeups.refer(&ticket, &[]);
         wakeups.wake_referrers(&secret);
         assert!(futures::poll!(stream.next()).is_pending());
+    }
+
+    #[tokio::test]
+    async fn a_call_for_everyone_is_not_lost_on_a_listener_that_is_busy() {
+        let wakeups = Wakeups::default();
+        let mut everyone = Box::pin(wakeups.everyone());
+        wakeups.wake_all();
+        assert_eq!(everyone.next().await, Some(()));
+        assert!(futures::poll!(everyone.next()).is_pending());
     }
 
     #[tokio::test(start_paused = true)]

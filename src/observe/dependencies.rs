@@ -15,7 +15,6 @@ use crate::cli::CrossNamespaceSecrets;
 use crate::key::Key;
 use crate::render::{Credentials, Resolved};
 
-
 /// Credentials as they were last read.
 #[derive(Clone)]
 pub struct CredentialsMemo {
@@ -73,10 +72,19 @@ impl Resolver<'_> {
 
     /// No coordinator is known here, so one that is named is missing; a URL needs no resolving.
     fn coordinator(&self, spec: &EngineSpec) -> Option<DependencyIssue> {
-        let name = spec.coordinator.as_ref()?.coordinator_ref.as_ref().map(|r| r.name.as_str()).filter(|name| !name.is_empty())?;
+        let name = spec
+            .coordinator
+            .as_ref()?
+            .coordinator_ref
+            .as_ref()
+            .map(|r| r.name.as_str())
+            .filter(|name| !name.is_empty())?;
         Some(DependencyIssue {
             kind: DependencyKind::CoordinatorNotFound,
-            message: format!("LMCacheCoordinator {}/{name} does not exist; create it, or use spec.coordinator.url", self.namespace),
+            message: format!(
+                "LMCacheCoordinator {}/{name} does not exist; create it, or use spec.coordinator.url",
+                self.namespace
+            ),
         })
     }
 
@@ -96,10 +104,8 @@ impl Resolver<'_> {
             return Ok(Ok(memo.credentials.clone()));
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &source.namespace);
-        let secret = api
-            .get_opt(&source.name)
-            .await
-            .map_err(|error| DependencyError { secret: source.clone(), error })?;
+        let secret =
+            api.get_opt(&source.name).await.map_err(|error| DependencyError { secret: source.clone(), error })?;
         let Some(secret) = secret else { return Ok(Err(not_found(source))) };
         let data = secret.data.unwrap_or_default();
         let Some(credentials) = Credentials::from_secret_data(&data) else {
@@ -119,7 +125,9 @@ impl Resolver<'_> {
         }
         let fix = match self.policy {
             CrossNamespaceSecrets::Allow => return None,
-            CrossNamespaceSecrets::Deny => "this operator allows none of another namespace (--cross-namespace-secrets=deny)".to_owned(),
+            CrossNamespaceSecrets::Deny => {
+                "this operator allows none of another namespace (--cross-namespace-secrets=deny)".to_owned()
+            }
             CrossNamespaceSecrets::Consent => {
                 let share = metadata.metadata.annotations.as_ref().and_then(|notes| notes.get(SHARE_ANNOTATION));
                 if share.is_some_and(|share| shared_with(share, self.namespace)) {

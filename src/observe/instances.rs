@@ -42,13 +42,16 @@ struct Seen {
 impl Sources<'_> {
     /// The instances, sorted by location, and the list of endpoints.
     pub fn derive(&self) -> (Vec<Instance>, Vec<Endpoint>) {
-        let pods: Vec<&PodView> = self.owned_pods().collect();
-        let revision = self.current_revision(&pods);
+        // Pods on their way out still tell which template they were made from.
+        let (leaving, pods): (Vec<&PodView>, Vec<&PodView>) =
+            self.owned_pods().partition(|pod| pod.metadata.deletion_timestamp.is_some());
+        let revision = self.current_revision(&pods, &leaving);
         let mut seen: Vec<Seen> = pods.iter().map(|pod| self.running(pod, revision)).collect();
         let missing = usize::try_from(self.counts.desired).unwrap_or_default().saturating_sub(seen.len());
         if missing > 0 {
             let taken: BTreeSet<String> = seen.iter().map(|s| s.instance.location.clone()).collect();
-            let lost: Vec<Seen> = self.lost(&taken, revision).take(missing).collect();
+            let untold = pods.is_empty() && leaving.is_empty();
+            let lost: Vec<Seen> = self.lost(&taken, revision, untold).take(missing).collect();
             seen.extend(lost);
             seen.extend(self.refused(&pods));
         }
@@ -57,19 +60,18 @@ impl Sources<'_> {
         (seen.into_iter().map(|s| s.instance).collect(), endpoints)
     }
 
-    /// Pods that this very DaemonSet controls and that are not on their way out (D33).
+    /// Pods that this very DaemonSet controls (D33).
     fn owned_pods(&self) -> impl Iterator<Item = &PodView> {
         let uid = self.workload.meta().uid.as_deref();
-        self.pods.iter().map(AsRef::as_ref).filter(move |pod| {
-            pod.controller().map(|c| c.uid.as_str()) == uid && pod.metadata.deletion_timestamp.is_none()
-        })
+        self.pods.iter().map(AsRef::as_ref).filter(move |pod| pod.controller().map(|c| c.uid.as_str()) == uid)
     }
 
     /// The revision that pods of the present template carry; `None` while there is no such pod.
-    fn current_revision<'p>(&self, pods: &[&'p PodView]) -> Option<&'p str> {
+    fn current_revision<'p>(&self, pods: &[&'p PodView], leaving: &[&'p PodView]) -> Option<&'p str> {
         let annotations = self.workload.meta().annotations.as_ref();
         let generation = annotations.and_then(|a| a.get(TEMPLATE_GENERATION_ANNOTATION)).map(String::as_str);
-        let newest = pods.iter().find(|pod| generation.is_some() && pod.label(TEMPLATE_GENERATION_LABEL) == generation);
+        let mut all = pods.iter().chain(leaving);
+        let newest = all.find(|pod| generation.is_some() && pod.label(TEMPLATE_GENERATION_LABEL) == generation);
         // After a template went back to an older text, pods of that older generation count as updated.
         let all_updated = self.counts.observed && usize::try_from(self.counts.updated).is_ok_and(|n| n >= pods.len());
         let any = pods.first().filter(|_| all_updated);
@@ -100,7 +102,8 @@ impl Sources<'_> {
         };
         let location = if node_name.is_empty() { pod_name.clone() } else { node_name };
         let problem = problem_of(pod, node.as_deref(), self.events);
-        let instance = Instance { location, pod: Some(pod_name), current, ready, was_ready: was_ready && current, problem };
+        let instance =
+            Instance { location, pod: Some(pod_name), current, ready, was_ready: was_ready && current, problem };
         Seen { instance, endpoint: Some(endpoint) }
     }
 
@@ -116,14 +119,21 @@ impl Sources<'_> {
         remembered.and_then(|e| e.lost_since.clone()).unwrap_or_else(|| kubernetes_time(self.now))
     }
 
-    /// Nodes that had a ready instance of the present revision and now have no pod at all.
-    fn lost<'s>(&'s self, taken: &'s BTreeSet<String>, revision: Option<&'s str>) -> impl Iterator<Item = Seen> + 's {
-        // With no pod left to tell the revision, the last status speaks of the present template if it had settled.
+    /// Nodes that had a ready instance of the present revision and now have no pod that serves. `untold`: there is no pod
+    /// at all that could tell the revision.
+    fn lost<'s>(
+        &'s self,
+        taken: &'s BTreeSet<String>,
+        revision: Option<&'s str>,
+        untold: bool,
+    ) -> impl Iterator<Item = Seen> + 's {
+        // Then the last status speaks of the present template if it had settled. Pods of old templates alone are the
+        // beginning of a rollout that somebody else started (kubectl rollout restart).
         let settled = matches!(self.before.record.phase, Phase::Ready | Phase::Degraded) && self.counts.observed;
         let remembered = self.before.endpoints.iter().filter(move |endpoint| {
             (endpoint.ready || endpoint.lost_since.is_some())
                 && !taken.contains(&endpoint.node_name)
-                && (endpoint.revision.as_deref() == revision || (revision.is_none() && settled))
+                && (endpoint.revision.as_deref() == revision || (untold && settled))
                 && (self.node)(&endpoint.node_name).is_some()
         });
         remembered.map(|endpoint| {
@@ -159,7 +169,8 @@ impl Sources<'_> {
             .filter(|e| e.reason == "FailedCreate" && e.involved_object.uid == uid)
             .filter(|e| newest_pod.is_none_or(|created| e.seen().is_some_and(|seen| seen >= created)))
             .max_by_key(|e| e.seen())?;
-        let problem = Problem { kind: ProblemKind::AdmissionRefused, message: format!("FailedCreate: {}", event.message) };
+        let problem =
+            Problem { kind: ProblemKind::AdmissionRefused, message: format!("FailedCreate: {}", event.message) };
         Some(Seen {
             instance: Instance {
                 location: self.workload.meta().name.clone().unwrap_or_default(),

@@ -102,6 +102,10 @@ fn told(instance: &Instance) -> String {
 #[case::rolled("2", &["a:2:ready", "b:2:ready"], &["a:2:ready", "b:1:ready"], &["a: current, ready, was ready", "b: current, ready"])]
 #[case::between_two_pods_of_a_rollout("2", &["a:1:ready-", "b:2:ready"], &["a:1:ready", "b:2:ready"], &["b: current, ready, was ready"])]
 #[case::pod_gone("1", &["a:1:ready-", "b:1:ready"], &["a:1:ready", "b:1:ready"], &["a: no pod, current, was ready", "b: current, ready, was ready"])]
+#[case::restarted("2", &["a:1:ready-", "b:1:ready"], &["a:1:ready", "b:1:ready"], &["b: ready"])]
+#[case::restarted_alone("2", &["a:1:ready-"], &["a:1:ready"], &[])]
+#[case::deleted_alone("1", &["a:1:ready-"], &["a:1:ready"], &["a: no pod, current, was ready"])]
+#[case::all_gone("1", &[], &["a:1:ready", "b:1:ready"], &["a: no pod, current, was ready", "b: no pod, current, was ready"])]
 #[case::joined("1", &["a:1:ready", "b:1:wait"], &["a:1:ready"], &["a: current, ready, was ready", "b: current"])]
 fn instances_know_what_they_were(
     #[case] template: &str,

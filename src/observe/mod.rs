@@ -2,6 +2,7 @@
 
 mod cache;
 mod dependencies;
+mod guarded;
 mod instances;
 mod live;
 mod problems;
@@ -17,6 +18,7 @@ use lmcache_states::{Instance, Workload};
 
 pub use cache::{Cache, Feed};
 pub use dependencies::{CredentialsMemo, DependencyError, Resolver, source_of};
+pub use guarded::{Guarded, Malformed};
 pub use instances::limit;
 pub use live::{ADOPT_ANNOTATION, FIELD_MANAGER, Live, resource_version};
 pub use trouble::{Pauses, backoff, chain, report};

@@ -65,8 +65,13 @@ fn waiting(
     let name = &container.name;
     let message = waiting.message.as_deref().unwrap_or_default();
     match reason {
-        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" | "ImageInspectError"
-        | "RegistryUnavailable" | "SignatureValidationFailed" => problem(
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "InvalidImageName"
+        | "ErrImageNeverPull"
+        | "ImageInspectError"
+        | "RegistryUnavailable"
+        | "SignatureValidationFailed" => problem(
             ProblemKind::ImagePull,
             format!(
                 "container {name}: {reason}: {} (image {}); check spec.image and spec.imagePullSecrets",
@@ -74,8 +79,12 @@ fn waiting(
                 container.image
             ),
         ),
-        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" | "PreCreateHookError"
-        | "PreStartHookError" | "PostStartHookError" => {
+        "CreateContainerConfigError"
+        | "CreateContainerError"
+        | "RunContainerError"
+        | "PreCreateHookError"
+        | "PreStartHookError"
+        | "PostStartHookError" => {
             problem(ProblemKind::ContainerCreate, format!("container {name}: {reason}: {}", or_unknown(message)))
         }
         "CrashLoopBackOff" => crash(pod, container, last_end(container), "CrashLoopBackOff", events),
@@ -125,13 +134,17 @@ fn crash(
             format!("container {name}: {}, {restarts} restarts; the server did not listen in time", event.message),
         );
     }
-    let said = end.and_then(|end| end.message.as_deref()).map(|text| format!(": {}", last_line(text))).unwrap_or_default();
+    let said =
+        end.and_then(|end| end.message.as_deref()).map(|text| format!(": {}", last_line(text))).unwrap_or_default();
     let log = format!(
         "kubectl logs -n {} {} -c {name} --previous",
         pod.metadata.namespace.as_deref().unwrap_or_default(),
         pod.metadata.name.as_deref().unwrap_or_default()
     );
-    problem(ProblemKind::CrashLoop, format!("container {name}: {state} with {exit}, {restarts} restarts{said}; see {log}"))
+    problem(
+        ProblemKind::CrashLoop,
+        format!("container {name}: {state} with {exit}, {restarts} restarts{said}; see {log}"),
+    )
 }
 
 fn mount_trouble(pod: &PodView, events: &[Arc<EventView>]) -> Option<Problem> {
@@ -164,9 +177,10 @@ mod tests {
     use serde_json::{Value, json};
 
     fn pod(status: &Value) -> PodView {
-        let mut pod: PodView =
-            serde_json::from_value(json!({"metadata": {"name": "x-abc", "namespace": "ai", "uid": "1"}, "status": status}))
-                .expect("pod");
+        let mut pod: PodView = serde_json::from_value(
+            json!({"metadata": {"name": "x-abc", "namespace": "ai", "uid": "1"}, "status": status}),
+        )
+        .expect("pod");
         pod.trim();
         pod
     }
@@ -211,13 +225,26 @@ mod tests {
     }
 
     #[rstest]
-    #[case::startup_probe("Killing", "Container lmcache failed startup probe, will be restarted", ProblemKind::StartupProbe)]
+    #[case::startup_probe(
+        "Killing",
+        "Container lmcache failed startup probe, will be restarted",
+        ProblemKind::StartupProbe
+    )]
     #[case::other_kill("Killing", "Stopping container lmcache", ProblemKind::CrashLoop)]
-    fn events_tell_a_startup_probe_from_a_crash(#[case] reason: &str, #[case] message: &str, #[case] kind: ProblemKind) {
-        let event: EventView = serde_json::from_value(json!({"metadata": {"name": "e"}, "reason": reason, "message": message,
+    fn events_tell_a_startup_probe_from_a_crash(
+        #[case] reason: &str,
+        #[case] message: &str,
+        #[case] kind: ProblemKind,
+    ) {
+        let event: EventView =
+            serde_json::from_value(json!({"metadata": {"name": "e"}, "reason": reason, "message": message,
             "involvedObject": {"kind": "Pod", "name": "x-abc", "uid": "1"}}))
-        .expect("event");
-        let status = container(&json!({"waiting": {"reason": "CrashLoopBackOff"}}), &json!({"terminated": {"exitCode": 137}}), 3);
+            .expect("event");
+        let status = container(
+            &json!({"waiting": {"reason": "CrashLoopBackOff"}}),
+            &json!({"terminated": {"exitCode": 137}}),
+            3,
+        );
         assert_eq!(problem_of(&pod(&status), None, &[Arc::new(event)]).map(|p| p.kind), Some(kind));
     }
 

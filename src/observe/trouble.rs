@@ -84,9 +84,13 @@ fn explain_status(resource: &str, status: &Status) -> (&'static str, Option<Stri
         ),
         404 => (
             "not-served",
-            Some(format!("the API server does not serve {resource}: apply the CustomResourceDefinitions (crds/manifests); waiting for them")),
+            Some(format!(
+                "the API server does not serve {resource}: apply the CustomResourceDefinitions (crds/manifests); waiting for them"
+            )),
         ),
-        429 | 500..=599 => ("server-error", Some(format!("the API server answers {}: {}", status.code, status.message))),
+        429 | 500..=599 => {
+            ("server-error", Some(format!("the API server answers {}: {}", status.code, status.message)))
+        }
         _ => ("refused", Some(format!("the API server answers {}: {}", status.code, status.message))),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Secret;
@@ -58,7 +60,7 @@ pub struct Caches {
     pub events: Vec<Cache<EventView>>,
     /// Metadata of every Secret, to notice a change of one that a spec refers to.
     pub sources: Cache<PartialObjectMeta<Secret>>,
-    service_monitor_crd: Cache<PartialObjectMeta<CustomResourceDefinition>>,
+    service_monitors_listed: Arc<AtomicBool>,
 }
 
 impl Caches {
@@ -74,9 +76,9 @@ impl Caches {
         }
     }
 
-    /// Whether the API server serves ServiceMonitors (D34).
+    /// Whether the API server serves ServiceMonitors, and those that exist are known (D34).
     pub fn service_monitor_api(&self) -> bool {
-        self.service_monitor_crd.get_cluster(SERVICE_MONITOR_CRD).is_some()
+        self.service_monitors_listed.load(Ordering::Acquire)
     }
 
     /// Waits until what every reconcile needs has been listed once.
@@ -105,6 +107,8 @@ impl Opener<'_> {
     /// Opens the caches.
     pub fn open(&self, tasks: &mut JoinSet<()>) -> Caches {
         let (served, serves) = tokio::sync::watch::channel(false);
+        self.service_monitor_crd(served, tasks);
+        let service_monitors_listed = Arc::new(AtomicBool::new(false));
         let mut children = |kind: ChildKind| self.children(kind, None, tasks);
         let daemonsets = children(ChildKind::DaemonSet);
         let services = children(ChildKind::Service);
@@ -118,16 +122,20 @@ impl Opener<'_> {
             secrets,
             network_policies,
             // Watched only while it is served: the watch of a kind that does not exist would ask for ever.
-            service_monitors: self.children(ChildKind::ServiceMonitor, Some(&serves), tasks),
+            service_monitors: self.children(
+                ChildKind::ServiceMonitor,
+                Some(&WhileServed { served: serves, listed: service_monitors_listed.clone() }),
+                tasks,
+            ),
             pods: self.pods(tasks),
             nodes: self.nodes(tasks),
             events: TROUBLE_EVENTS.iter().map(|selector| self.events(selector, tasks)).collect(),
             sources: self.sources(tasks),
-            service_monitor_crd: self.service_monitor_crd(served, tasks),
+            service_monitors_listed,
         }
     }
 
-    fn children(&self, kind: ChildKind, while_served: Option<&Served>, tasks: &mut JoinSet<()>) -> Cache<Live> {
+    fn children(&self, kind: ChildKind, while_served: Option<&WhileServed>, tasks: &mut JoinSet<()>) -> Cache<Live> {
         let resource = kind.api_resource();
         let (cache, feeds) = Cache::new(self.namespaces, &resource, owner_of_child);
         for (namespace, feed) in self.namespaces.iter().zip(feeds) {
@@ -189,29 +197,21 @@ impl Opener<'_> {
         cache
     }
 
-    fn service_monitor_crd(
-        &self,
-        served: tokio::sync::watch::Sender<bool>,
-        tasks: &mut JoinSet<()>,
-    ) -> Cache<PartialObjectMeta<CustomResourceDefinition>> {
+    /// Says whether ServiceMonitors are served: by a watch, so that nothing has to be asked again and again.
+    fn service_monitor_crd(&self, served: tokio::sync::watch::Sender<bool>, tasks: &mut JoinSet<()>) {
         let (cache, feeds) = Cache::new(&[None], &(), |crd: &PartialObjectMeta<CustomResourceDefinition>| {
             Some(Key::new("", crd.metadata.name.as_deref()?))
         });
-        let reader = cache.clone();
         for feed in feeds {
             let config = settings().fields(&format!("metadata.name={SERVICE_MONITOR_CRD}"));
             let api = Api::all(self.client.clone());
             let watch = Watch { api, config, feed, resource: "customresourcedefinitions" };
-            let (wakeups, served, reader) = (self.wakeups.clone(), served.clone(), reader.clone());
+            let (served, cache) = (served.clone(), cache.clone());
             let announce = move |_: &Key| {
-                let now = reader.get_cluster(SERVICE_MONITOR_CRD).is_some();
-                if served.send_replace(now) != now {
-                    wakeups.wake_all();
-                }
+                served.send_replace(cache.get_cluster(SERVICE_MONITOR_CRD).is_some());
             };
             self.spawn(watch, |crd| trim_metadata(&mut crd.metadata), announce, None, tasks);
         }
-        cache
     }
 
     fn api<K>(&self, namespace: &Option<String>) -> Api<K>
@@ -234,25 +234,43 @@ impl Opener<'_> {
         watch: Watch<K>,
         trim: fn(&mut K),
         wake: impl Fn(&Key) + Send + Sync + 'static,
-        while_served: Option<Served>,
+        while_served: Option<WhileServed>,
         tasks: &mut JoinSet<()>,
     ) where
         K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
         K::DynamicType: Eq + Hash + Clone + Send + Sync,
     {
-        let metrics = self.metrics.clone();
+        let (metrics, wakeups) = (self.metrics.clone(), self.wakeups.clone());
         tasks.spawn(async move {
             let mut watch = watch;
-            let Some(mut served) = while_served else { return watch.run(trim, &wake, &metrics).await };
+            let Some(WhileServed { mut served, listed }) = while_served else {
+                return watch.run(trim, &wake, &|| {}, &metrics).await;
+            };
+            let known = |now: bool| {
+                listed.store(now, Ordering::Release);
+                wakeups.wake_all();
+            };
+            let listed_now = || known(true);
             while served.wait_for(|served| *served).await.is_ok() {
                 let mut gone = served.clone();
                 tokio::select! {
-                    () = watch.run(trim, &wake, &metrics) => {}
-                    _ = gone.wait_for(|served| !*served) => watch.clear(),
+                    () = watch.run(trim, &wake, &listed_now, &metrics) => {}
+                    _ = gone.wait_for(|served| !*served) => {
+                        watch.clear();
+                        known(false);
+                    }
                 }
             }
         });
     }
+}
+
+/// A watch that only makes sense while its kind is served.
+#[derive(Clone)]
+struct WhileServed {
+    served: tokio::sync::watch::Receiver<bool>,
+    /// Whether the first list has arrived.
+    listed: Arc<AtomicBool>,
 }
 
 /// The plural of a kind, as a metric label.
@@ -266,8 +284,6 @@ const fn label(kind: ChildKind) -> &'static str {
         ChildKind::NetworkPolicy => "networkpolicies",
     }
 }
-
-type Served = tokio::sync::watch::Receiver<bool>;
 
 /// Objects come trimmed, whole lists come as streams: neither is ever held twice.
 fn settings() -> watcher::Config {
@@ -311,12 +327,23 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     K::DynamicType: Eq + Hash + Clone + Send + Sync,
 {
-    async fn run(&mut self, trim: fn(&mut K), wake: &(impl Fn(&Key) + Send + Sync), metrics: &Metrics) {
+    async fn run(
+        &mut self,
+        trim: fn(&mut K),
+        wake: &(impl Fn(&Key) + Send + Sync),
+        listed: &(dyn Fn() + Send + Sync),
+        metrics: &Metrics,
+    ) {
         let stream = watch(self.api.clone(), self.config.clone()).modify(trim).backoff(trouble::backoff());
         pin_mut!(stream);
         while let Some(event) = stream.next().await {
             match event {
-                Ok(event) => self.feed.take(&event).iter().for_each(wake),
+                Ok(event) => {
+                    self.feed.take(&event).iter().for_each(wake);
+                    if matches!(event, Event::InitDone) {
+                        listed();
+                    }
+                }
                 Err(error) => trouble::report(self.resource, &error, metrics),
             }
         }

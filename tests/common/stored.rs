@@ -38,10 +38,7 @@ pub fn in_group(crd: &CustomResourceDefinition, group: &str) -> CustomResourceDe
     crd
 }
 
-fn with_schema(
-    crd: &CustomResourceDefinition,
-    change: impl Fn(&mut JSONSchemaProps),
-) -> CustomResourceDefinition {
+fn with_schema(crd: &CustomResourceDefinition, change: impl Fn(&mut JSONSchemaProps)) -> CustomResourceDefinition {
     let mut crd = crd.clone();
     for version in &mut crd.spec.versions {
         if let Some(schema) = version.schema.as_mut().and_then(|it| it.open_api_v3_schema.as_mut()) {

@@ -16,11 +16,15 @@ use crate::{cluster, engines, object, try_create};
 #[case::metrics_on_the_http_port("{l1: {sizeGB: 1}, prometheus: {port: 8080}}")]
 #[case::metrics_off("{l1: {sizeGB: 1}, prometheus: {enabled: false, port: 5555}}")]
 #[case::ports_on_the_edge("{l1: {sizeGB: 1}, server: {port: 1024, httpPort: 65535}, prometheus: {port: 1}}")]
-#[case::old_payload_default("{l1: {sizeGB: 1}, injection: {payloadImage: {repository: lmcache/vllm-openai, tag: latest}}}")]
+#[case::old_payload_default(
+    "{l1: {sizeGB: 1}, injection: {payloadImage: {repository: lmcache/vllm-openai, tag: latest}}}"
+)]
 #[case::capacity_zero("{l1: {sizeGB: 1}, l2Backend: {resp: {host: h, port: 65535, maxCapacityGB: 0}}}")]
 #[case::empty_interval("{l1: {sizeGB: 1}, prometheus: {serviceMonitor: {interval: ''}}}")]
 #[case::interval("{l1: {sizeGB: 1}, prometheus: {serviceMonitor: {interval: 1h30m5s10ms}}}")]
-#[case::digest("{l1: {sizeGB: 1}, image: {digest: 'sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef'}}")]
+#[case::digest(
+    "{l1: {sizeGB: 1}, image: {digest: 'sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef'}}"
+)]
 #[case::key_volume_without_key("{l1: {sizeGB: 1}, volumes: [{name: l2-master-key}]}")]
 #[case::nested_config("{l1: {sizeGB: 1}, l2Backend: {raw: {type: x, config: {a: {b: [1, {c: null}]}, d: 1.0, e: y}}}}")]
 #[tokio::test]

@@ -105,7 +105,9 @@ async fn a_stored_fault_stays_changeable_in_everything_else() {
 async fn check(api: &Api<DynamicObject>, fault: &Fault) {
     let Fault { name, spec, worse, field, healed } = fault;
     let params = PatchParams::default();
-    for other in ["{logLevel: DEBUG}", "{server: {chunkSize: 512}}", "{nodeSelector: {a: b}}", "{prometheus: {enabled: true}}"] {
+    for other in
+        ["{logLevel: DEBUG}", "{server: {chunkSize: 512}}", "{nodeSelector: {a: b}}", "{prometheus: {enabled: true}}"]
+    {
         let answer = api.patch(name, &params, &patch(other)).await;
         assert!(answer.is_ok(), "{name}: {spec} could not be changed by {other}: {answer:?}");
     }

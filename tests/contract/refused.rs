@@ -16,8 +16,16 @@ use crate::{cluster, engines, names, object, refusal, try_create};
 #[case::hash("{l1: {sizeGB: 1}, server: {hashAlgorithm: md5}}", "spec.server.hashAlgorithm", "Unsupported value")]
 #[case::probe("{l1: {sizeGB: 1}, probes: {readiness: grpc}}", "spec.probes.readiness", "Unsupported value")]
 // D17: bounds.
-#[case::watermark_zero("{l1: {sizeGB: 1}, eviction: {triggerWatermark: 0}}", "spec.eviction.triggerWatermark", "greater than 0")]
-#[case::watermark_high("{l1: {sizeGB: 1}, eviction: {triggerWatermark: 1.1}}", "spec.eviction.triggerWatermark", "less than or equal to 1")]
+#[case::watermark_zero(
+    "{l1: {sizeGB: 1}, eviction: {triggerWatermark: 0}}",
+    "spec.eviction.triggerWatermark",
+    "greater than 0"
+)]
+#[case::watermark_high(
+    "{l1: {sizeGB: 1}, eviction: {triggerWatermark: 1.1}}",
+    "spec.eviction.triggerWatermark",
+    "less than or equal to 1"
+)]
 #[case::ratio("{l1: {sizeGB: 1}, eviction: {evictionRatio: -0.5}}", "spec.eviction.evictionRatio", "greater than 0")]
 #[case::port_low("{l1: {sizeGB: 1}, server: {port: 80}}", "spec.server.port", "greater than or equal to 1024")]
 #[case::port_high("{l1: {sizeGB: 1}, server: {port: 65536}}", "spec.server.port", "less than or equal to 65535")]
@@ -25,41 +33,153 @@ use crate::{cluster, engines, names, object, refusal, try_create};
 #[case::chunk("{l1: {sizeGB: 1}, server: {chunkSize: 0}}", "spec.server.chunkSize", "greater than or equal to 1")]
 #[case::workers("{l1: {sizeGB: 1}, server: {maxWorkers: 0}}", "spec.server.maxWorkers", "greater than or equal to 1")]
 #[case::metrics_port("{l1: {sizeGB: 1}, prometheus: {port: 0}}", "spec.prometheus.port", "greater than or equal to 1")]
-#[case::interval("{l1: {sizeGB: 1}, prometheus: {serviceMonitor: {interval: 5 minutes}}}", "spec.prometheus.serviceMonitor.interval", "should match")]
-#[case::resp_port("{l1: {sizeGB: 1}, l2Backend: {resp: {host: h, port: 0}}}", "spec.l2Backend.resp.port", "greater than or equal to 1")]
-#[case::resp_workers("{l1: {sizeGB: 1}, l2Backend: {resp: {host: h, port: 1, numWorkers: 0}}}", "spec.l2Backend.resp.numWorkers", "greater than or equal to 1")]
-#[case::capacity("{l1: {sizeGB: 1}, l2Backend: {resp: {host: h, port: 1, maxCapacityGB: -1}}}", "spec.l2Backend.resp.maxCapacityGB", "greater than or equal to 0")]
-#[case::in_flight("{l1: {sizeGB: 1}, l2Backend: {raw: {type: fs}, prefetchMaxInFlight: 0}}", "spec.l2Backend.prefetchMaxInFlight", "greater than or equal to 1")]
-#[case::aes_bits("{l1: {sizeGB: 1}, l2Backend: {raw: {type: fs}, serde: {aesgcm: {masterKeySecretRef: {name: k}, aesBits: 192}}}}", "spec.l2Backend.serde.aesgcm.aesBits", "Unsupported value")]
-#[case::heartbeat("{l1: {sizeGB: 1}, coordinator: {url: u, heartbeatInterval: 0}}", "spec.coordinator.heartbeatInterval", "greater than 0")]
-#[case::flush("{l1: {sizeGB: 1}, coordinator: {url: u, l2EventFlushInterval: -1}}", "spec.coordinator.l2EventFlushInterval", "greater than 0")]
-#[case::side_channel("{l1: {sizeGB: 1}, pd: {nixlSideChannelPort: 1}}", "spec.pd.nixlSideChannelPort", "greater than or equal to 1024")]
-#[case::deadline("{l1: {sizeGB: 1}, progressDeadlineSeconds: 0}", "spec.progressDeadlineSeconds", "greater than or equal to 1")]
+#[case::interval(
+    "{l1: {sizeGB: 1}, prometheus: {serviceMonitor: {interval: 5 minutes}}}",
+    "spec.prometheus.serviceMonitor.interval",
+    "should match"
+)]
+#[case::resp_port(
+    "{l1: {sizeGB: 1}, l2Backend: {resp: {host: h, port: 0}}}",
+    "spec.l2Backend.resp.port",
+    "greater than or equal to 1"
+)]
+#[case::resp_workers(
+    "{l1: {sizeGB: 1}, l2Backend: {resp: {host: h, port: 1, numWorkers: 0}}}",
+    "spec.l2Backend.resp.numWorkers",
+    "greater than or equal to 1"
+)]
+#[case::capacity(
+    "{l1: {sizeGB: 1}, l2Backend: {resp: {host: h, port: 1, maxCapacityGB: -1}}}",
+    "spec.l2Backend.resp.maxCapacityGB",
+    "greater than or equal to 0"
+)]
+#[case::in_flight(
+    "{l1: {sizeGB: 1}, l2Backend: {raw: {type: fs}, prefetchMaxInFlight: 0}}",
+    "spec.l2Backend.prefetchMaxInFlight",
+    "greater than or equal to 1"
+)]
+#[case::aes_bits(
+    "{l1: {sizeGB: 1}, l2Backend: {raw: {type: fs}, serde: {aesgcm: {masterKeySecretRef: {name: k}, aesBits: 192}}}}",
+    "spec.l2Backend.serde.aesgcm.aesBits",
+    "Unsupported value"
+)]
+#[case::heartbeat(
+    "{l1: {sizeGB: 1}, coordinator: {url: u, heartbeatInterval: 0}}",
+    "spec.coordinator.heartbeatInterval",
+    "greater than 0"
+)]
+#[case::flush(
+    "{l1: {sizeGB: 1}, coordinator: {url: u, l2EventFlushInterval: -1}}",
+    "spec.coordinator.l2EventFlushInterval",
+    "greater than 0"
+)]
+#[case::side_channel(
+    "{l1: {sizeGB: 1}, pd: {nixlSideChannelPort: 1}}",
+    "spec.pd.nixlSideChannelPort",
+    "greater than or equal to 1024"
+)]
+#[case::deadline(
+    "{l1: {sizeGB: 1}, progressDeadlineSeconds: 0}",
+    "spec.progressDeadlineSeconds",
+    "greater than or equal to 1"
+)]
 #[case::digest("{l1: {sizeGB: 1}, image: {digest: 'sha256:abc'}}", "spec.image.digest", "should match")]
 // D18: port collisions, also with defaults.
-#[case::server_is_http("{l1: {sizeGB: 1}, server: {port: 6000, httpPort: 6000}}", "spec.server.httpPort", "must differ from spec.server.port")]
-#[case::server_is_http_default("{l1: {sizeGB: 1}, server: {port: 8080}}", "spec.server.httpPort", "must differ from spec.server.port")]
-#[case::http_is_server_default("{l1: {sizeGB: 1}, server: {httpPort: 5555}}", "spec.server.httpPort", "must differ from spec.server.port")]
-#[case::metrics_is_server("{l1: {sizeGB: 1}, server: {port: 9090}}", "spec", "spec.prometheus.port must differ from spec.server.port")]
-#[case::server_is_metrics("{l1: {sizeGB: 1}, prometheus: {port: 5555}}", "spec", "spec.prometheus.port must differ from spec.server.port")]
+#[case::server_is_http(
+    "{l1: {sizeGB: 1}, server: {port: 6000, httpPort: 6000}}",
+    "spec.server.httpPort",
+    "must differ from spec.server.port"
+)]
+#[case::server_is_http_default(
+    "{l1: {sizeGB: 1}, server: {port: 8080}}",
+    "spec.server.httpPort",
+    "must differ from spec.server.port"
+)]
+#[case::http_is_server_default(
+    "{l1: {sizeGB: 1}, server: {httpPort: 5555}}",
+    "spec.server.httpPort",
+    "must differ from spec.server.port"
+)]
+#[case::metrics_is_server(
+    "{l1: {sizeGB: 1}, server: {port: 9090}}",
+    "spec",
+    "spec.prometheus.port must differ from spec.server.port"
+)]
+#[case::server_is_metrics(
+    "{l1: {sizeGB: 1}, prometheus: {port: 5555}}",
+    "spec",
+    "spec.prometheus.port must differ from spec.server.port"
+)]
 // D15: a payload image needs a repository.
-#[case::payload_empty("{l1: {sizeGB: 1}, injection: {payloadImage: {}}}", "spec.injection.payloadImage.repository", "Required value")]
-#[case::payload_blank("{l1: {sizeGB: 1}, injection: {payloadImage: {repository: ''}}}", "spec.injection.payloadImage.repository", "at least 1")]
+#[case::payload_empty(
+    "{l1: {sizeGB: 1}, injection: {payloadImage: {}}}",
+    "spec.injection.payloadImage.repository",
+    "Required value"
+)]
+#[case::payload_blank(
+    "{l1: {sizeGB: 1}, injection: {payloadImage: {repository: ''}}}",
+    "spec.injection.payloadImage.repository",
+    "at least 1"
+)]
 // One of two.
 #[case::no_adapter("{l1: {sizeGB: 1}, l2Backend: {}}", "spec.l2Backend", "exactly one of resp or raw must be set")]
-#[case::two_adapters("{l1: {sizeGB: 1}, l2Backend: {resp: {host: h, port: 1}, raw: {type: fs}}}", "spec.l2Backend", "exactly one of resp or raw must be set, got multiple")]
-#[case::coordinator_both("{l1: {sizeGB: 1}, coordinator: {ref: {name: c}, url: 'http://c'}}", "spec.coordinator", "exactly one of ref or url must be set, got both")]
-#[case::coordinator_none("{l1: {sizeGB: 1}, coordinator: {}}", "spec.coordinator", "exactly one of ref or url must be set")]
-#[case::coordinator_blank("{l1: {sizeGB: 1}, coordinator: {ref: {name: ''}, url: ''}}", "spec.coordinator", "exactly one of ref or url must be set")]
-#[case::no_serde("{l1: {sizeGB: 1}, l2Backend: {raw: {type: fs}, serde: {}}}", "spec.l2Backend.serde", "exactly one serde type must be set")]
+#[case::two_adapters(
+    "{l1: {sizeGB: 1}, l2Backend: {resp: {host: h, port: 1}, raw: {type: fs}}}",
+    "spec.l2Backend",
+    "exactly one of resp or raw must be set, got multiple"
+)]
+#[case::coordinator_both(
+    "{l1: {sizeGB: 1}, coordinator: {ref: {name: c}, url: 'http://c'}}",
+    "spec.coordinator",
+    "exactly one of ref or url must be set, got both"
+)]
+#[case::coordinator_none(
+    "{l1: {sizeGB: 1}, coordinator: {}}",
+    "spec.coordinator",
+    "exactly one of ref or url must be set"
+)]
+#[case::coordinator_blank(
+    "{l1: {sizeGB: 1}, coordinator: {ref: {name: ''}, url: ''}}",
+    "spec.coordinator",
+    "exactly one of ref or url must be set"
+)]
+#[case::no_serde(
+    "{l1: {sizeGB: 1}, l2Backend: {raw: {type: fs}, serde: {}}}",
+    "spec.l2Backend.serde",
+    "exactly one serde type must be set"
+)]
 // What must not be blank.
-#[case::host("{l1: {sizeGB: 1}, l2Backend: {resp: {host: '', port: 1}}}", "spec.l2Backend.resp.host", "must be a non-empty string")]
-#[case::auth("{l1: {sizeGB: 1}, l2Backend: {resp: {host: h, port: 1, authSecretRef: {name: ''}}}}", "spec.l2Backend.resp.authSecretRef.name", "must be non-empty")]
-#[case::raw_type("{l1: {sizeGB: 1}, l2Backend: {raw: {type: ''}}}", "spec.l2Backend.raw.type", "must be a non-empty string")]
-#[case::key("{l1: {sizeGB: 1}, l2Backend: {raw: {type: fs}, serde: {aesgcm: {masterKeySecretRef: {}}}}}", "spec.l2Backend.serde.aesgcm.masterKeySecretRef.name", "must be non-empty")]
+#[case::host(
+    "{l1: {sizeGB: 1}, l2Backend: {resp: {host: '', port: 1}}}",
+    "spec.l2Backend.resp.host",
+    "must be a non-empty string"
+)]
+#[case::auth(
+    "{l1: {sizeGB: 1}, l2Backend: {resp: {host: h, port: 1, authSecretRef: {name: ''}}}}",
+    "spec.l2Backend.resp.authSecretRef.name",
+    "must be non-empty"
+)]
+#[case::raw_type(
+    "{l1: {sizeGB: 1}, l2Backend: {raw: {type: ''}}}",
+    "spec.l2Backend.raw.type",
+    "must be a non-empty string"
+)]
+#[case::key(
+    "{l1: {sizeGB: 1}, l2Backend: {raw: {type: fs}, serde: {aesgcm: {masterKeySecretRef: {}}}}}",
+    "spec.l2Backend.serde.aesgcm.masterKeySecretRef.name",
+    "must be non-empty"
+)]
 // D43: the master key's places.
-#[case::key_volume("{l1: {sizeGB: 1}, l2Backend: {raw: {type: fs}, serde: {aesgcm: {masterKeySecretRef: {name: k}}}}, volumes: [{name: l2-master-key}]}", "spec", "the volume name l2-master-key is taken by the master key")]
-#[case::key_path("{l1: {sizeGB: 1}, l2Backend: {raw: {type: fs}, serde: {aesgcm: {masterKeySecretRef: {name: k}}}}, volumes: [{name: v}], volumeMounts: [{name: v, mountPath: /etc/lmcache/keys}]}", "spec", "the mount path /etc/lmcache/keys is taken by the master key")]
+#[case::key_volume(
+    "{l1: {sizeGB: 1}, l2Backend: {raw: {type: fs}, serde: {aesgcm: {masterKeySecretRef: {name: k}}}}, volumes: [{name: l2-master-key}]}",
+    "spec",
+    "the volume name l2-master-key is taken by the master key"
+)]
+#[case::key_path(
+    "{l1: {sizeGB: 1}, l2Backend: {raw: {type: fs}, serde: {aesgcm: {masterKeySecretRef: {name: k}}}}, volumes: [{name: v}], volumeMounts: [{name: v, mountPath: /etc/lmcache/keys}]}",
+    "spec",
+    "the mount path /etc/lmcache/keys is taken by the master key"
+)]
 #[tokio::test]
 async fn a_spec_is_refused(#[case] spec: &str, #[case] field: &str, #[case] text: &str) {
     let api = engines(cluster().await.client());

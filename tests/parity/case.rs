@@ -87,7 +87,10 @@ impl Case {
         names.dedup();
         for name in names {
             let (Some(want), Some(have)) = (wanted.get(name), found.get(name)) else {
-                texts.push(format!("{name}: {}", if found.contains_key(name) { "must not be there" } else { "is missing" }));
+                texts.push(format!(
+                    "{name}: {}",
+                    if found.contains_key(name) { "must not be there" } else { "is missing" }
+                ));
                 continue;
             };
             let differences = children::differences(want, have).into_iter();

@@ -81,7 +81,10 @@ async fn deleted_and_created_again_at_once<K: EngineKind>() -> Result<()> {
         for (child, object) in scene.children().await? {
             ensure!(controller(&object) == new.meta().uid.as_deref(), "{child:?} is of the old engine: {object:?}");
         }
-        ensure!(scene.pods().await?.iter().all(|(node, pod)| pod.uid() != pods[node].uid()), "a pod is of the old engine");
+        ensure!(
+            scene.pods().await?.iter().all(|(node, pod)| pod.uid() != pods[node].uid()),
+            "a pod is of the old engine"
+        );
         Ok(())
     });
     let recording = recording.await?;

@@ -71,7 +71,10 @@ async fn waits_for_a_missing_credentials_secret_names_it_and_goes_on_within_a_se
         scene.api().create(&PostParams::default(), &source).await?;
         applied_after(scene, Instant::now()).await?;
         let copied = mirror(scene).await?;
-        ensure!(copied == [("password".into(), "hunter2".into()), ("username".into(), "cache".into())].into(), "{copied:?}");
+        ensure!(
+            copied == [("password".into(), "hunter2".into()), ("username".into(), "cache".into())].into(),
+            "{copied:?}"
+        );
         scene.healed().await?;
         Ok(())
     });
@@ -148,17 +151,16 @@ async fn a_secret_of_another_namespace_needs_consent<K: EngineKind>() -> Result<
         sources.create(&PostParams::default(), &secret(SOURCE, &[("password", "hunter2")])).await?;
         let source = json!({"name": SOURCE, "namespace": vault.namespace()});
         scene.api().create(&PostParams::default(), &secret(SOURCE, &[("password", "decoy")])).await?;
-        let fixture = std::fs::read_to_string(K::fixture("credentials"))?.replace(
-            &format!("authSecretRef: {{name: {SOURCE}}}"),
-            &format!("authSecretRef: {source}"),
-        );
+        let fixture = std::fs::read_to_string(K::fixture("credentials"))?
+            .replace(&format!("authSecretRef: {{name: {SOURCE}}}"), &format!("authSecretRef: {source}"));
         scene.harness.apply_fixture(&fixture).await?;
         let engine = scene.phase(Pending, Reason::SecretNotShared).await?;
         let fix = format!("lmcache.ai/share-with={}", scene.namespace());
         ensure_message(&engine, &[&format!("Secret {}/{SOURCE}", vault.namespace()), &fix])?;
         ensure_condition(&engine, DEPENDENCIES_READY, "False", "SecretNotShared", &[&fix])?;
         ensure!(scene.child(Child::Credentials).await?.is_none(), "the Secret was copied");
-        let share = json!({"metadata": {"annotations": {"lmcache.ai/share-with": format!("other, {}", scene.namespace())}}});
+        let share =
+            json!({"metadata": {"annotations": {"lmcache.ai/share-with": format!("other, {}", scene.namespace())}}});
         sources.patch(SOURCE, &PatchParams::default(), &Patch::Merge(share)).await?;
         applied_after(scene, Instant::now()).await?;
         ensure!(mirror(scene).await?["password"] == "hunter2", "it is the wrong Secret");
@@ -167,7 +169,10 @@ async fn a_secret_of_another_namespace_needs_consent<K: EngineKind>() -> Result<
         let withdraw = json!({"metadata": {"annotations": {"lmcache.ai/share-with": null}}});
         sources.patch(SOURCE, &PatchParams::default(), &Patch::Merge(withdraw)).await?;
         let degraded = scene.degraded(Reason::SecretNotShared).await?;
-        ensure!(condition(degraded.record().context("status")?, AVAILABLE).is_some_and(|it| it.status == "True"), "it serves");
+        ensure!(
+            condition(degraded.record().context("status")?, AVAILABLE).is_some_and(|it| it.status == "True"),
+            "it serves"
+        );
         let share = json!({"metadata": {"annotations": {"lmcache.ai/share-with": "*"}}});
         sources.patch(SOURCE, &PatchParams::default(), &Patch::Merge(share)).await?;
         scene.ready_again(&engine).await?;

@@ -32,7 +32,11 @@ fn meddling() -> Vec<(&'static str, Child, Value)> {
         ("interval", Child::ServiceMonitor, json!({"spec": {"endpoints": [{"port": "metrics", "interval": "1s"}]}})),
         ("opening", Child::NetworkPolicy, json!({"spec": {"ingress": [{}]}})),
         ("label", Child::Service, json!({"metadata": {"labels": {"app.kubernetes.io/component": other}}})),
-        ("label that selects", Child::Connection, json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": other}}})),
+        (
+            "label that selects",
+            Child::Connection,
+            json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": other}}}),
+        ),
         ("label that selects", Child::DaemonSet, json!({"metadata": {"labels": {"app.kubernetes.io/instance": null}}})),
         ("owner", Child::Service, json!({"metadata": {"ownerReferences": null}})),
         ("args", Child::DaemonSet, container(json!({"name": "lmcache", "args": ["--other"]}))),
@@ -53,11 +57,12 @@ async fn drift_in_a_rendered_field_is_repaired<K: EngineKind>() -> Result<()> {
             watch::object(&scene.objects(&child.resource()), &child.name(), &what, repaired).await?;
         }
         // The DaemonSet's drift has rolled its pods.
-        scene.pod_on(&scene.nodes()[0], "the rendered image", |pod| {
-            let image = pod.spec.as_ref().and_then(|it| it.containers[0].image.as_deref());
-            image.is_some_and(|it| it.starts_with("lmcache/vllm-openai"))
-        })
-        .await?;
+        scene
+            .pod_on(&scene.nodes()[0], "the rendered image", |pod| {
+                let image = pod.spec.as_ref().and_then(|it| it.containers[0].image.as_deref());
+                image.is_some_and(|it| it.starts_with("lmcache/vllm-openai"))
+            })
+            .await?;
         scene.healed().await?;
         Ok(())
     })

@@ -69,7 +69,8 @@ fn ensure_endpoints<K: EngineKind>(scene: &Scene<K>, engine: &K) -> Result<()> {
     let endpoints = engine.engine_status().endpoints;
     let nodes: Vec<_> = endpoints.iter().map(|it| it.node_name.clone()).collect();
     ensure!(nodes == scene.nodes(), "{endpoints:?}");
-    let good = endpoints.iter().all(|it| it.ready && it.port == 5555 && it.metrics_port == 9090 && !it.host_ip.is_empty());
+    let good =
+        endpoints.iter().all(|it| it.ready && it.port == 5555 && it.metrics_port == 9090 && !it.host_ip.is_empty());
     ensure!(good, "{endpoints:?}");
     Ok(())
 }
@@ -126,7 +127,8 @@ async fn a_change_that_alters_no_child_still_moves_observed_generation<K: Engine
     let recording = play::<K>("no-child", 1, async |scene| {
         scene.ready_with("minimal").await?;
         let (children, pods) = (scene.children().await?, scene.pods().await?);
-        let changed = scene.change(json!({"progressDeadlineSeconds": 900, "injection": {"targetContainer": "vllm"}})).await?;
+        let changed =
+            scene.change(json!({"progressDeadlineSeconds": 900, "injection": {"targetContainer": "vllm"}})).await?;
         ensure!(changed.meta().generation == Some(2), "{:?}", changed.meta());
         let engine = scene.harness.wait_ready(NAME).await?;
         ensure!(engine.record().is_some_and(|it| it.observed_generation == Some(2)), "{:?}", engine.record());

@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{DynamicObject, PostParams};
 use kube::ResourceExt as _;
+use kube::api::{DynamicObject, PostParams};
 use lmcache_crds::Phase::Pending;
 use lmcache_states::Reason;
 use lmcache_states::conditions::{APPLIED, READY};
@@ -82,7 +82,8 @@ async fn unowned_with_our_labels<K: EngineKind>() -> Result<()> {
     play::<K>("unowned", 1, async |scene| {
         let labels = json!({"app.kubernetes.io/name": "lmcache", "app.kubernetes.io/instance": NAME,
             "app.kubernetes.io/managed-by": "lmcache-operator"});
-        let orphan = json!({"metadata": {"name": Child::Connection.name(), "labels": labels}, "data": {"mine": "kept"}});
+        let orphan =
+            json!({"metadata": {"name": Child::Connection.name(), "labels": labels}, "data": {"mine": "kept"}});
         let orphan: ConfigMap = serde_json::from_value(orphan)?;
         let orphan = scene.api().create(&PostParams::default(), &orphan).await?;
         let engine = scene.ready_with("minimal").await?;

@@ -75,9 +75,9 @@ async fn no_secret_value_is_in_log_status_or_events<K: EngineKind>() -> Result<(
         // A conflict on the mirror itself: what is said of it must not quote it.
         scene.meddle(Child::Credentials, &json!({"data": {"password": "d3Jvbmc="}})).await?;
         let mirror = scene.objects(&Child::Credentials.resource());
-        let encoded = passwords.each_ref().map(|it| {
-            serde_json::to_value(ByteString(it.clone().into_bytes())).unwrap().as_str().unwrap().to_owned()
-        });
+        let encoded = passwords
+            .each_ref()
+            .map(|it| serde_json::to_value(ByteString(it.clone().into_bytes())).unwrap().as_str().unwrap().to_owned());
         let repaired = |it: &kube::api::DynamicObject| it.data["data"]["password"] == encoded[1].as_str();
         crate::watch::object(&mirror, &Child::Credentials.name(), "the mirror to be repaired", repaired).await?;
         let engine = scene.healed().await?;

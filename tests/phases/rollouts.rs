@@ -21,7 +21,8 @@ every_kind! {
     foreign_labels_annotations_and_rollout_restart_survive,
 }
 
-async fn a_rolling_update_over_three_nodes_is_never_ready_in_between_and_stays_available<K: EngineKind>() -> Result<()> {
+async fn a_rolling_update_over_three_nodes_is_never_ready_in_between_and_stays_available<K: EngineKind>() -> Result<()>
+{
     let recording = play::<K>("rolling", 3, async |scene| {
         scene.ready_with("minimal").await?;
         let old = scene.pods().await?;
@@ -112,7 +113,10 @@ async fn foreign_labels_annotations_and_rollout_restart_survive<K: EngineKind>()
         }
         let set = watch::object(&scene.api::<DaemonSet>(), NAME, "the DaemonSet", |_| true).await?;
         let template = set.spec.context("spec")?.template.metadata.context("metadata")?;
-        ensure!(template.annotations.is_some_and(|it| it.contains_key("kubectl.kubernetes.io/restartedAt")), "the restart is gone");
+        ensure!(
+            template.annotations.is_some_and(|it| it.contains_key("kubectl.kubernetes.io/restartedAt")),
+            "the restart is gone"
+        );
         Ok(())
     });
     let recording = recording.await?;

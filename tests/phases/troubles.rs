@@ -70,7 +70,12 @@ const CRASH_LOOP: Trouble = Trouble {
     fixture: "crash-loop",
     cause: Cause::Fixture,
     reason: Reason::CrashLooping,
-    says: &["__NODE__", "container lmcache", "CrashLoopBackOff with exit code 3", "kubectl logs -n __NAMESPACE__ cache-"],
+    says: &[
+        "__NODE__",
+        "container lmcache",
+        "CrashLoopBackOff with exit code 3",
+        "kubectl logs -n __NAMESPACE__ cache-",
+    ],
     heal: Heal::Pod(FAIL),
 };
 const OUT_OF_MEMORY: Trouble = Trouble {

@@ -1,3 +1,6 @@
+//! Server, client and claimants share the one thread of the test's runtime, so that virtual time passes only when none of
+//! them has anything left to do. Every wait has an end: what never comes fails the test instead of spinning on.
+
 #![allow(clippy::unwrap_used)]
 
 use std::sync::{Arc, Mutex};
@@ -12,6 +15,12 @@ use super::*;
 
 mod mutual_exclusion;
 
+/// Virtual time after which nothing is going to happen any more.
+const LIMIT: Duration = Duration::from_mins(10);
+
+/// Several times what any test here needs; more is a loop without a pause, which no limit of virtual time ends.
+const MAX_REQUESTS: usize = 1000;
+
 /// An API server that knows one Lease and guards it by its resourceVersion.
 #[derive(Clone, Default)]
 struct Server(Arc<Mutex<State>>);
@@ -20,7 +29,8 @@ struct Server(Arc<Mutex<State>>);
 struct State {
     lease: Option<Value>,
     version: u64,
-    requests: Vec<String>,
+    /// When each request came, and what it was.
+    requests: Vec<(Instant, String)>,
     /// Every request is answered with this code while it is set; 0 means no answer at all.
     failure: Option<u16>,
 }
@@ -46,7 +56,8 @@ impl Server {
 
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
         let mut state = self.0.lock().unwrap();
-        state.requests.push(format!("{method} {path}"));
+        state.requests.push((Instant::now(), format!("{method} {path}")));
+        assert!(state.requests.len() <= MAX_REQUESTS, "a busy loop: {:?}", state.requests.last());
         if let Some(code) = state.failure {
             return (code, status(code));
         }
@@ -91,7 +102,7 @@ impl Server {
         self.spec()["holderIdentity"].as_str().unwrap_or_default().to_owned()
     }
 
-    fn take_requests(&self) -> Vec<String> {
+    fn take_requests(&self) -> Vec<(Instant, String)> {
         std::mem::take(&mut self.0.lock().unwrap().requests)
     }
 
@@ -117,6 +128,7 @@ impl State {
     }
 }
 
+/// As the API server words it; `kube` tells "not found" by the reason and not by the code.
 fn status(code: u16) -> Value {
     let reason = match code {
         403 => "Forbidden",
@@ -142,11 +154,25 @@ fn leads(metrics: &Metrics) -> bool {
 
 async fn lead(server: &Server, identity: &str, metrics: &Metrics) -> Leadership {
     let shutdown = CancellationToken::new();
-    Leadership::acquire(server.client(), config(identity), metrics.clone(), &shutdown).await.unwrap()
+    let acquire = Leadership::acquire(server.client(), config(identity), metrics.clone(), &shutdown);
+    let Ok(leadership) = timeout(LIMIT, acquire).await else {
+        let requests = server.take_requests();
+        panic!(
+            "{identity} does not lead after {LIMIT:?} and {} requests, first {:?}",
+            requests.len(),
+            requests.first()
+        );
+    };
+    leadership.unwrap()
 }
 
 async fn is_lost_within(leadership: &mut Leadership, patience: Duration) -> bool {
     timeout(patience, leadership.lost()).await.is_ok()
+}
+
+/// What a task that was spawned comes to.
+async fn outcome<T>(task: JoinHandle<T>) -> T {
+    timeout(LIMIT, task).await.unwrap().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,10 +183,12 @@ async fn a_free_lease_is_taken_and_renewed_with_one_request_each_two_seconds() {
     assert_eq!((&spec["holderIdentity"], &spec["leaseDurationSeconds"]), (&json!("me"), &json!(15)), "{spec}");
     assert!(leads(&metrics));
     server.take_requests();
+    let begun = Instant::now();
     assert!(!is_lost_within(&mut leadership, Duration::from_secs(61)).await);
     let requests = server.take_requests();
-    assert_eq!(requests.len(), 30, "{requests:?}");
-    assert!(requests.iter().all(|request| request.starts_with("PUT ")), "{requests:?}");
+    assert!(requests.iter().all(|(_, request)| request.starts_with("PUT ")), "{requests:?}");
+    let times: Vec<Duration> = requests.iter().map(|(at, _)| *at - begun).collect();
+    assert_eq!(times, (1..=30).map(|nth| Duration::from_secs(2 * nth)).collect::<Vec<_>>());
     assert_eq!(server.spec()["leaseTransitions"], 0, "renewals are no transitions: {}", server.spec());
 }
 
@@ -176,11 +204,11 @@ async fn a_released_lease_is_taken_by_the_next_within_one_pause() {
     assert!(!second.is_finished() && server.holder() == "first", "{}", server.spec());
     assert!(leads(&first_metrics) && !leads(&second_metrics));
 
-    first.release().await;
+    timeout(LIMIT, first.release()).await.unwrap();
     assert_eq!(server.holder(), "");
     assert!(!leads(&first_metrics));
     let released = Instant::now();
-    let _second = second.await.unwrap();
+    let _second = outcome(second).await;
     assert!(released.elapsed() <= Duration::from_millis(2500), "took {:?}", released.elapsed());
     assert_eq!((server.holder().as_str(), &server.spec()["leaseTransitions"]), ("second", &json!(1)));
 }
@@ -220,7 +248,7 @@ async fn a_holder_that_renews_is_never_replaced_however_wrong_its_clock() {
     }
     assert_eq!(server.holder(), "other");
     shutdown.cancel();
-    assert!(waiting.await.unwrap().is_none());
+    assert!(outcome(waiting).await.is_none());
     assert_eq!(server.holder(), "other");
 }
 
@@ -239,7 +267,7 @@ async fn a_short_failure_loses_nothing_and_a_long_one_ends_leadership_before_oth
 
     server.fail_with(Some(code));
     let begun = Instant::now();
-    leadership.lost().await;
+    assert!(is_lost_within(&mut leadership, LIMIT).await);
     assert!(begun.elapsed() <= Duration::from_secs(12), "took {:?}", begun.elapsed());
     assert!(!leads(&metrics));
 }
@@ -250,7 +278,7 @@ async fn a_lease_that_somebody_else_took_is_lost_at_the_next_renewal() {
     let mut leadership = lead(&server, "me", &metrics()).await;
     server.edit(|lease| lease["spec"]["holderIdentity"] = "thief".into());
     assert!(is_lost_within(&mut leadership, Duration::from_millis(2100)).await);
-    leadership.release().await;
+    timeout(LIMIT, leadership.release()).await.unwrap();
     assert_eq!(server.holder(), "thief");
 }
 
@@ -286,7 +314,7 @@ async fn a_missing_permission_is_waited_out_without_a_busy_loop() {
     assert!((20..=31).contains(&requests), "{requests} requests in a minute");
     server.fail_with(None);
     advance(Duration::from_secs(3)).await;
-    let _leadership = waiting.await.unwrap();
+    let _leadership = outcome(waiting).await;
     assert_eq!(server.holder(), "me");
 }
 

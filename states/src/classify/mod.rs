@@ -48,8 +48,9 @@ const CHAIN: [Check; 10] = [
     children::cannot_be_applied,
     children::are_not_applied_yet,
     children::are_applied_for_the_first_time,
-    rollout::has_nothing_to_run,
+    // Before the count of nodes: a node that does not report is not counted as one to run on.
     instances::have_a_problem,
+    rollout::has_nothing_to_run,
     instances::are_lost,
     deadline::is_exceeded,
     rollout::is_not_reported,

@@ -104,6 +104,9 @@ fn rolling_reason(record: &PhaseRecord, observation: &Observation) -> Reason {
     {
         return reason;
     }
+    if record.phase == Phase::Ready && template_changed(observation) {
+        return Reason::RollingUpdate;
+    }
     let generation = observation.generation;
     record.phase_transitions.iter().rev().find_map(|step| reason_after(step, generation)).unwrap_or(
         match record.phase {
@@ -111,6 +114,13 @@ fn rolling_reason(record: &PhaseRecord, observation: &Observation) -> Reason {
             _ => Reason::InstancesStarting,
         },
     )
+}
+
+/// Whether fewer instances than before are of the current revision though no more are wanted: somebody changed the template
+/// beside the spec (`kubectl rollout restart`).
+fn template_changed(observation: &Observation) -> bool {
+    let previous = observation.previous;
+    reported(observation).is_some_and(|now| now.updated < previous.updated && now.desired <= previous.desired)
 }
 
 /// What a step of the past says about instances that come up now; `None` leaves it to earlier steps.

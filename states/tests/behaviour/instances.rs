@@ -1,7 +1,7 @@
 //! Trouble with instances: which reason, which words.
 
 use lmcache_crds::Phase;
-use lmcache_states::{Instance, Observation, ProblemKind};
+use lmcache_states::{Instance, Observation, ProblemKind, Workload};
 use rstest::rstest;
 
 use crate::fixtures::{Engine, instance, outdated, running, settled, starting, troubled, unreported};
@@ -49,6 +49,18 @@ fn a_node_that_is_not_ready_explains_more_than_a_lost_instance() {
     let mut engine = Engine::ready(2);
     engine.sees(&running(vec![lost, Instance { ready: false, ..instance(1) }]));
     assert_eq!(engine.stands(), (Phase::Degraded, "NodeNotReady"));
+}
+
+#[test]
+fn the_only_node_is_lost_and_no_longer_counted_as_one_to_run_on() {
+    let lost = Instance { was_ready: true, ..troubled(0, ProblemKind::NodeNotReady, "the kubelet is silent") };
+    let mut seen = running(vec![lost]);
+    seen.workload = seen.workload.map(|it| Workload { desired: 0, updated: 0, misscheduled: 1, ..it });
+    let mut engine = Engine::ready(1);
+    engine.sees(&seen);
+    assert_eq!(engine.stands(), (Phase::Degraded, "NodeNotReady"));
+    engine.sees(&settled(1));
+    assert_eq!(engine.stands(), (Phase::Ready, "AllInstancesReady"));
 }
 
 #[rstest]

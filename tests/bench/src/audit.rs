@@ -148,7 +148,9 @@ mod tests {
 
     fn counted(lines: &[String]) -> Vec<(String, String, u64, u64)> {
         let mut requests = Requests::default();
-        lines.iter().for_each(|line| requests.add_line(line).unwrap());
+        for line in lines {
+            requests.add_line(line).unwrap();
+        }
         requests.rows().into_iter().map(|(v, r, c)| (v.to_owned(), r.to_owned(), c.all, c.refused)).collect()
     }
 

@@ -15,7 +15,7 @@ mod progress;
 mod report;
 mod run;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn bench(cli: &Cli) -> Result<bool> {
     let floor = if cli.skip_floor { None } else { Some(floor::measure(cli.engines).await?) };
 
     let figures = figures::figures(cli.engines, settled, &run, floor.as_ref());
-    println!("{} engines, one node; {machine}\n", cli.engines);
+    println!("Engines: {}, on one simulated node\nMachine: {machine}\n", cli.engines);
     println!("{}", report::figures(&figures));
     println!("Requests of the operator until all was quiet, without watches and leases:");
     println!("{}", report::requests(&run.requests, cli.engines));
@@ -97,13 +97,12 @@ async fn bench(cli: &Cli) -> Result<bool> {
 }
 
 fn manager(given: Option<PathBuf>) -> Result<PathBuf> {
-    let path = match given {
-        Some(path) => path,
-        None => {
-            let own = std::env::current_exe()?;
-            own.parent().and_then(|folder| folder.parent()).context("no target folder")?.join("release/manager")
-        }
+    let path = if let Some(path) = given {
+        path
+    } else {
+        let own = std::env::current_exe()?;
+        own.parent().and_then(Path::parent).context("no target folder")?.join("release/manager")
     };
-    ensure!(path.is_file(), "{} does not exist; build it with make build", path.display());
+    ensure!(path.is_file(), "{} does not exist; make build makes it", path.display());
     Ok(path.canonicalize()?)
 }

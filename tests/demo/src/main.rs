@@ -1,11 +1,11 @@
 //! `demo`: one command shows an engine going from Pending to Ready on a real API server.
 
+mod folder;
 mod kubelet;
 mod rows;
 mod scene;
 mod screen;
 mod stage;
-mod state;
 mod tell;
 
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use folder::Folder;
 use stage::Stage;
-use state::State;
 
 /// How a shell reports a program that an interrupt has ended.
 const INTERRUPTED: u8 = 130;
 
-/// Shows an LMCacheEngine going from Pending to Ready on a real Kubernetes API server.
+/// Shows an engine going from Pending to Ready on a real Kubernetes API server.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
@@ -59,7 +59,7 @@ struct Place {
 #[tokio::main]
 async fn main() -> ExitCode {
     let result = match Cli::parse().action {
-        Action::Up(up) => play(&up).await,
+        Action::Up(up) => Box::pin(play(&up)).await,
         Action::Down(place) => down(&place).await,
     };
     result.unwrap_or_else(|error| {
@@ -69,7 +69,7 @@ async fn main() -> ExitCode {
 }
 
 async fn down(place: &Place) -> Result<ExitCode> {
-    let found = state::down(&place.dir).await?;
+    let found = folder::down(&place.dir).await?;
     println!("{}", if found { "The demo has ended." } else { "No demo runs." });
     Ok(ExitCode::SUCCESS)
 }
@@ -79,11 +79,11 @@ async fn play(up: &Up) -> Result<ExitCode> {
     let manager = up.manager.canonicalize().ok().filter(|path| path.is_file());
     let manager = manager.with_context(|| format!("{} does not exist; make build makes it", up.manager.display()))?;
     let mut signals = Signals::listen()?;
-    let mut state = State::claim(&up.place.dir).await?;
+    let mut folder = Folder::claim(&up.place.dir).await?;
     let mut stage = Stage::default();
     let mut told = false;
     let outcome = tokio::select! {
-        result = scene::play(&mut stage, &mut state, &manager, up.once, &mut told) => Some(result),
+        result = scene::play(&mut stage, &mut folder, &manager, up.once, &mut told) => Some(result),
         () = signals.any() => None,
     };
     if outcome.is_none() {
@@ -92,16 +92,16 @@ async fn play(up: &Up) -> Result<ExitCode> {
     stage.stop().await;
     match outcome {
         Some(Err(error)) => {
-            eprintln!("demo: the logs are kept in {}", state.path("").display());
+            eprintln!("demo: the logs are kept in {}", folder.path("").display());
             Err(error)
         }
-        Some(Ok(())) => finish(state, true),
-        None => finish(state, told),
+        Some(Ok(())) => finish(folder, true),
+        None => finish(folder, told),
     }
 }
 
-fn finish(state: State, told: bool) -> Result<ExitCode> {
-    state.remove()?;
+fn finish(folder: Folder, told: bool) -> Result<ExitCode> {
+    folder.remove()?;
     Ok(if told { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
 }
 

@@ -1,4 +1,4 @@
-//! The columns of `kubectl get -o wide`, as the API server prints them, whenever they change.
+//! The columns of `kubectl get -o wide`, as the API server prints them, at every change of an engine.
 
 use std::pin::Pin;
 
@@ -21,6 +21,8 @@ pub struct Row {
     pub header: Vec<String>,
     /// What stands in them.
     pub cells: Vec<String>,
+    /// Whether a person sees a difference to the row before.
+    pub changed: bool,
     /// The engine at that moment.
     pub engine: LMCacheEngine,
 }
@@ -73,7 +75,7 @@ impl Rows {
         Ok(Self { client, path, events, header: Vec::new(), last: None })
     }
 
-    /// Waits for the next row that looks different; `None` when the engine was deleted.
+    /// Waits for the next row; `None` when the engine was deleted.
     pub async fn next(&mut self) -> Result<Option<Row>> {
         loop {
             // It may be called again after it was given up in the middle: the stream stays until it has ended.
@@ -105,14 +107,15 @@ impl Rows {
             self.header = columns.into_iter().map(|column| column.name).collect();
         }
         let Some(row) = table.rows.into_iter().next() else { return Ok(None) };
-        let row = Row {
+        let mut row = Row {
+            changed: true,
             header: self.header.clone(),
             cells: row.cells.iter().map(text).collect(),
             engine: serde_json::from_value(row.object).context("the engine cannot be read")?,
         };
-        let known = self.last.as_ref().is_some_and(|last| last.looks_like(&row));
+        row.changed = !self.last.as_ref().is_some_and(|last| last.looks_like(&row));
         self.last = Some(row.clone());
-        Ok((!known).then_some(row))
+        Ok(Some(row))
     }
 }
 
@@ -138,7 +141,7 @@ mod tests {
     fn row(cells: [&str; 3]) -> Row {
         let engine = LMCacheEngine::new("demo", lmcache_crds::LMCacheEngineSpec::default());
         let own = |texts: [&str; 3]| texts.map(str::to_owned).to_vec();
-        Row { header: own(["Name", "Phase", "Age"]), cells: own(cells), engine }
+        Row { header: own(["Name", "Phase", "Age"]), cells: own(cells), changed: true, engine }
     }
 
     #[test]

@@ -10,10 +10,10 @@ use kube::api::{Patch, PatchParams};
 use lmcache_crds::{LMCacheEngine, Phase};
 use serde_json::json;
 
+use crate::folder::Folder;
 use crate::rows::Rows;
 use crate::screen::{Columns, Screen};
 use crate::stage::Stage;
-use crate::state::State;
 use crate::tell;
 
 /// Name of the engine in [`SAMPLE`].
@@ -40,9 +40,12 @@ impl Table {
         Self { screen, columns: Columns::new(&WIDTHS), begun: false }
     }
 
-    /// Prints the next change and returns the engine; `None` when it was deleted.
+    /// Waits for the next change, prints it if it is to be seen, and returns the engine; `None` when it was deleted.
     async fn next(&mut self, rows: &mut Rows) -> Result<Option<LMCacheEngine>> {
         let Some(row) = rows.next().await? else { return Ok(None) };
+        if !row.changed {
+            return Ok(Some(row.engine));
+        }
         let header: Vec<_> = row.header.iter().map(|name| name.to_uppercase()).collect();
         self.columns.widen(&header);
         if !self.begun {
@@ -58,26 +61,26 @@ impl Table {
 
 /// Plays it from the start of the cluster to the end; `told` says when the end is reached. Without `once` it then goes on
 /// until it is dropped.
-pub async fn play(stage: &mut Stage, state: &mut State, manager: &Path, once: bool, told: &mut bool) -> Result<()> {
+pub async fn play(stage: &mut Stage, folder: &mut Folder, manager: &Path, once: bool, told: &mut bool) -> Result<()> {
     let screen = Screen::new();
     let started = Instant::now();
     screen.line("Starting a Kubernetes control plane with three GPU nodes")?;
-    stage.start_cluster(state).await?;
-    screen.line(&format!("Starting the operator, {:.1} s later", started.elapsed().as_secs_f64()))?;
-    let metrics = stage.start_operator(manager, state).await?;
+    stage.start_cluster(folder).await?;
+    screen.line(&format!("It runs after {:.1} s; starting the operator", started.elapsed().as_secs_f64()))?;
+    let metrics = stage.start_operator(manager, folder).await?;
 
     let client = stage.cluster()?.client();
     let mut rows = Rows::open(client.clone(), NAMESPACE, NAME).await?;
     let mut table = Table::new(screen);
-    screen.heading("kubectl apply -f tests/demo/sample.yaml")?;
+    screen.heading("$ kubectl apply -f tests/demo/sample.yaml")?;
     SAMPLE.lines().try_for_each(|line| screen.line(&format!("  {line}")))?;
     stage.cluster()?.apply_yaml(SAMPLE).await?;
 
-    screen.heading("kubectl get lmc -o wide -w")?;
+    screen.heading("$ kubectl get lmc -o wide -w")?;
     let first = watched(stage, until_ready(&mut table, &mut rows, 1)).await?;
 
     let change = json!({"spec": {"server": {"maxWorkers": 4}}});
-    screen.heading(&format!("kubectl patch lmc {NAME} --type merge -p '{change}'"))?;
+    screen.heading(&format!("$ kubectl patch lmc {NAME} --type merge -p '{change}'"))?;
     let engines = Api::<LMCacheEngine>::namespaced(client.clone(), NAMESPACE);
     let changed = engines.patch(NAME, &PatchParams::default(), &Patch::Merge(&change)).await?;
     let generation = changed.metadata.generation.context("the engine has no generation")?;
@@ -85,8 +88,8 @@ pub async fn play(stage: &mut Stage, state: &mut State, manager: &Path, once: bo
 
     tell::history(screen, &last)?;
     tell::conditions(screen, &last)?;
-    tell::events(screen, client, NAMESPACE, NAME).await?;
-    tell::look_around(screen, stage.cluster()?, &state.path("operator.log"), &metrics)?;
+    tell::events(screen, client, &last).await?;
+    tell::look_around(screen, stage.cluster()?, &folder.path("operator.log"), &metrics)?;
     walked(&first)?;
     *told = true;
     if once {

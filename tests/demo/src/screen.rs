@@ -6,6 +6,8 @@ use std::io::{self, IsTerminal as _, Write as _};
 const DEFAULT_WIDTH: usize = 140;
 /// Narrower than this nothing can be read.
 const MINIMUM_WIDTH: usize = 60;
+/// A last column narrower than this is left to the terminal to break.
+const MINIMUM_ROOM: usize = 24;
 
 /// Standard output.
 #[derive(Clone, Copy, Debug)]
@@ -34,16 +36,27 @@ impl Screen {
         self.put(text)
     }
 
-    /// Rows in aligned columns. The first row is the header; the last column is cut where the line ends.
+    /// Rows in aligned columns. The first row is the header; what is too long for the last column goes on below.
     pub fn table<const N: usize>(&self, rows: &[[String; N]]) -> io::Result<()> {
         let mut columns = Columns::new(&[0; N]);
-        rows.iter().for_each(|row| columns.widen(row));
-        rows.iter().try_for_each(|row| self.row(&columns, row))
+        for row in rows {
+            columns.widen(&row[..N - 1]);
+        }
+        let room = self.width.saturating_sub(columns.line(&[const { String::new() }; N]).len()).max(MINIMUM_ROOM);
+        for row in rows {
+            let mut cells = row.clone();
+            for part in wrap(&row[N - 1], room) {
+                cells[N - 1] = part;
+                self.put(columns.line(&cells).trim_end())?;
+                cells = std::array::from_fn(|_| String::new());
+            }
+        }
+        Ok(())
     }
 
     /// One row, cut where the line ends.
     pub fn row(&self, columns: &Columns, cells: &[String]) -> io::Result<()> {
-        self.put(&cut(&columns.line(cells), self.width))
+        self.put(&cut(columns.line(cells).trim_end(), self.width))
     }
 
     #[allow(clippy::unused_self, reason = "it belongs to the screen")]
@@ -74,8 +87,26 @@ impl Columns {
 
     fn line(&self, cells: &[String]) -> String {
         let padded: Vec<_> = cells.iter().zip(&self.0).map(|(cell, width)| format!("{cell:width$}")).collect();
-        format!("  {}", padded.join("  ").trim_end())
+        format!("  {}", padded.join("  "))
     }
+}
+
+/// Breaks a text between words into lines of at most `width` characters; a longer word has a line of its own.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last().map_or(0, |line| line.chars().count());
+        if line > 0 && line + 1 + word.chars().count() > width {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
 }
 
 fn cut(text: &str, width: usize) -> String {
@@ -100,7 +131,14 @@ mod tests {
         columns.widen(&cells(&["NAME", "PHASE", "MESSAGE"]));
         assert_eq!(columns.line(&cells(&["NAME", "PHASE", "MESSAGE"])), "  NAME  PHASE       MESSAGE");
         columns.widen(&cells(&["longer", "Ready", ""]));
-        assert_eq!(columns.line(&cells(&["longer", "Ready", ""])), "  longer  Ready");
+        assert_eq!(columns.line(&cells(&["longer", "Ready", ""])), "  longer  Ready              ");
+    }
+
+    #[test]
+    fn a_text_is_broken_between_words() {
+        assert_eq!(wrap("waiting for gpu-1, gpu-2", 14), ["waiting for", "gpu-1, gpu-2"]);
+        assert_eq!(wrap("a-word-that-is-too-long for it", 8), ["a-word-that-is-too-long", "for it"]);
+        assert_eq!(wrap("", 8), [""]);
     }
 
     #[test]

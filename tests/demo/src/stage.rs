@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, bail};
 use lmcache_testbed::{Cluster, ClusterOptions, Program};
 use tokio::task::JoinSet;
 
+use crate::folder::Folder;
 use crate::kubelet;
-use crate::state::State;
 
 const STARTUP: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
@@ -25,14 +25,14 @@ pub struct Stage {
 
 impl Stage {
     /// Starts the control plane with three GPU nodes.
-    pub async fn start_cluster(&mut self, state: &mut State) -> Result<()> {
+    pub async fn start_cluster(&mut self, folder: &mut Folder) -> Result<()> {
         let options = ClusterOptions {
             name: "demo".to_owned(),
-            state_dir: Some(state.path("cluster")),
+            state_dir: Some(folder.path("cluster")),
             ..ClusterOptions::default()
         };
         let cluster = self.cluster.insert(Cluster::start(options).await?);
-        state.remember(cluster.pids().into_iter().map(|(_, pid)| pid))?;
+        folder.remember(cluster.pids().into_iter().map(|(_, pid)| pid))?;
         cluster.create_runtime_class("nvidia").await?;
         for node in ["gpu-1", "gpu-2", "gpu-3"] {
             cluster.add_gpu_node(node).await?;
@@ -42,7 +42,7 @@ impl Stage {
     }
 
     /// Installs definitions and rights and starts the operator. Returns the address of its metrics.
-    pub async fn start_operator(&mut self, manager: &Path, state: &mut State) -> Result<String> {
+    pub async fn start_operator(&mut self, manager: &Path, folder: &mut Folder) -> Result<String> {
         let cluster = self.cluster()?;
         for definition in lmcache_crds::crds() {
             cluster.apply_yaml(&serde_json::to_string(&definition)?).await?;
@@ -57,8 +57,8 @@ impl Stage {
             "--health-probe-bind-address=127.0.0.1:0".to_owned(),
             "--log-format=json".to_owned(),
         ];
-        let operator = self.operator.insert(Program::start("manager", manager, &args, state.path("operator.log"))?);
-        state.remember(operator.pid())?;
+        let operator = self.operator.insert(Program::start("manager", manager, &args, folder.path("operator.log"))?);
+        folder.remember(operator.pid())?;
         self.logged("Started the controllers").await?;
         let line: serde_json::Value = serde_json::from_str(&self.logged("Serving metrics server").await?)?;
         Ok(line["address"].as_str().context("the operator does not log where its metrics are")?.to_owned())

@@ -1,17 +1,20 @@
 //! What can be read of an engine when it has settled.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use lmcache_crds::{LMCacheEngine, PhaseRecord};
 use lmcache_testbed::{Cluster, annotation};
 
 use crate::scene::NAME;
 use crate::screen::Screen;
+
+const EVENTS_PATIENCE: Duration = Duration::from_secs(3);
 
 /// `status.phaseTransitions` as a table.
 pub fn history(screen: Screen, engine: &LMCacheEngine) -> Result<()> {
@@ -41,10 +44,19 @@ pub fn conditions(screen: Screen, engine: &LMCacheEngine) -> Result<()> {
 }
 
 /// The engine's Events, oldest first.
-pub async fn events(screen: Screen, client: Client, namespace: &str, name: &str) -> Result<()> {
+pub async fn events(screen: Screen, client: Client, engine: &LMCacheEngine) -> Result<()> {
+    let name = engine.name_any();
     screen.heading(&format!("Events (kubectl events --for lmcacheengine/{name})"))?;
     let about = ListParams::default().fields(&format!("regarding.name={name},regarding.kind=LMCacheEngine"));
-    let mut events = Api::<Event>::namespaced(client, namespace).list(&about).await?.items;
+    let api = Api::<Event>::namespaced(client, &engine.namespace().unwrap_or_default());
+    let steps = record(engine).map_or(0, |record| record.phase_transitions.len());
+    let deadline = Instant::now() + EVENTS_PATIENCE;
+    let mut events = api.list(&about).await?.items;
+    // An Event follows the status that it tells of.
+    while events.len() < steps && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        events = api.list(&about).await?.items;
+    }
     events.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
     let mut rows = vec![["TIME", "TYPE", "REASON", "MESSAGE"].map(str::to_owned)];
     for event in events {

@@ -34,12 +34,12 @@ struct Process {
 
 /// The folder of the demo that this process runs.
 #[derive(Debug)]
-pub struct State {
-    folder: PathBuf,
+pub struct Folder {
+    path: PathBuf,
     record: Record,
 }
 
-impl State {
+impl Folder {
     /// Takes a folder. What a demo that was killed left behind is ended and removed; a demo that still runs keeps it.
     pub async fn claim(folder: &Path) -> Result<Self> {
         if let Some(record) = read(folder)? {
@@ -57,14 +57,14 @@ impl State {
         builder.recursive(true).mode(0o700);
         builder.create(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let demo = Process::of(std::process::id()).context("/proc is needed and not there")?;
-        let state = Self { folder: folder.canonicalize()?, record: Record { demo, started: Vec::new() } };
-        state.write()?;
-        Ok(state)
+        let claimed = Self { path: folder.canonicalize()?, record: Record { demo, started: Vec::new() } };
+        claimed.write()?;
+        Ok(claimed)
     }
 
     /// A file or folder in it.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.path.join(name)
     }
 
     /// Remembers processes, so that they are found even if this one is killed.
@@ -75,11 +75,11 @@ impl State {
 
     /// Removes the folder.
     pub fn remove(self) -> Result<()> {
-        remove(&self.folder)
+        remove(&self.path)
     }
 
     fn write(&self) -> Result<()> {
-        let path = self.folder.join(RECORD);
+        let path = self.path.join(RECORD);
         fs::write(&path, serde_json::to_string_pretty(&self.record)?)
             .with_context(|| format!("cannot write {}", path.display()))
     }
@@ -180,8 +180,8 @@ mod tests {
     #[tokio::test]
     async fn a_folder_of_a_demo_that_runs_is_not_taken() {
         let folder = folder("taken");
-        let mine = State::claim(&folder).await.unwrap();
-        let error = State::claim(&folder).await.unwrap_err().to_string();
+        let mine = Folder::claim(&folder).await.unwrap();
+        let error = Folder::claim(&folder).await.unwrap_err().to_string();
         assert!(error.contains("a demo runs already"), "{error}");
         mine.remove().unwrap();
         assert!(!folder.exists());
@@ -193,7 +193,7 @@ mod tests {
         let mut left = sleeper();
         let gone = Process { pid: left.id(), since: 1 };
         record(&folder, gone, vec![Process::of(left.id()).unwrap()]);
-        let mine = State::claim(&folder).await.unwrap();
+        let mine = Folder::claim(&folder).await.unwrap();
         assert!(left.try_wait().unwrap().is_some(), "the process still runs");
         mine.remove().unwrap();
     }
@@ -215,7 +215,7 @@ mod tests {
     async fn a_folder_with_other_things_in_it_is_not_touched() {
         let folder = folder("foreign");
         fs::create_dir_all(folder.join("mine")).unwrap();
-        let error = State::claim(&folder).await.unwrap_err().to_string();
+        let error = Folder::claim(&folder).await.unwrap_err().to_string();
         assert!(error.contains("holds no demo"), "{error}");
         assert!(folder.join("mine").exists());
         fs::remove_dir_all(folder).unwrap();

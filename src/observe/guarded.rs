@@ -1,0 +1,101 @@
+//! A custom resource that may not be decodable: one malformed object must not stall the watch of all others.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use lmcache_crds::EngineStatus;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// A resource, or what is left of one that cannot be decoded.
+#[derive(Clone, Debug)]
+pub enum Guarded<K> {
+    /// The resource.
+    Valid(K),
+    /// It cannot be decoded.
+    Malformed(Malformed),
+}
+
+/// What can still be read of a resource that cannot be decoded.
+#[derive(Clone, Debug)]
+pub struct Malformed {
+    metadata: ObjectMeta,
+    /// What is wrong with it.
+    pub error: String,
+    /// Its status, if that part can be read.
+    pub status: Option<EngineStatus>,
+}
+
+impl<'de, K: serde::de::DeserializeOwned> Deserialize<'de> for Guarded<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Value::deserialize(deserializer)?;
+        K::deserialize(&object).map(Guarded::Valid).or_else(|error| {
+            Ok(Guarded::Malformed(Malformed {
+                metadata: ObjectMeta::deserialize(&object["metadata"]).map_err(D::Error::custom)?,
+                error: error.to_string(),
+                status: EngineStatus::deserialize(&object["status"]).ok(),
+            }))
+        })
+    }
+}
+
+impl<K: Resource> Resource for Guarded<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn kind(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::kind(dt)
+    }
+    fn group(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::group(dt)
+    }
+    fn version(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::version(dt)
+    }
+    fn plural(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::plural(dt)
+    }
+    fn meta(&self) -> &ObjectMeta {
+        match self {
+            Guarded::Valid(object) => object.meta(),
+            Guarded::Malformed(object) => &object.metadata,
+        }
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Guarded::Valid(object) => object.meta_mut(),
+            Guarded::Malformed(object) => &mut object.metadata,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lmcache_crds::LMCacheEngine;
+    use serde_json::json;
+
+    fn decode(spec: &Value) -> Guarded<LMCacheEngine> {
+        serde_json::from_value(
+            json!({"metadata": {"name": "x", "generation": 3}, "spec": spec, "status": {"phase": "Ready"}}),
+        )
+        .expect("metadata can be read")
+    }
+
+    #[test]
+    fn a_malformed_spec_leaves_name_generation_and_status() {
+        let Guarded::Malformed(object) = decode(&json!({"l1": {"sizeGB": "much"}})) else { panic!("it is malformed") };
+        assert_eq!((object.metadata.name.as_deref(), object.metadata.generation), (Some("x"), Some(3)));
+        assert_eq!(object.status.map(|status| status.record.phase), Some(lmcache_crds::Phase::Ready));
+        assert!(object.error.contains("invalid type"), "{}", object.error);
+    }
+
+    #[test]
+    fn a_good_one_is_decoded_whole() {
+        assert!(
+            matches!(decode(&json!({"l1": {"sizeGB": 1}})), Guarded::Valid(engine) if engine.spec.common.l1.size_gb > 0.0)
+        );
+    }
+}
