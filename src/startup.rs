@@ -37,16 +37,16 @@ const CACHES: &str = "caches";
 #[derive(Debug, thiserror::Error)]
 pub enum StartupError {
     /// The kubeconfig cannot be used.
-    #[error("cannot use the kubeconfig{of}: {source}")]
+    #[error("cannot use the kubeconfig {of}: {reason}")]
     Kubeconfig {
         /// Which one.
         of: String,
         /// Why not.
-        source: Box<KubeconfigError>,
+        reason: String,
     },
     /// No configuration was found.
     #[error("found no cluster to talk to: set --kubeconfig or KUBECONFIG, or run in a pod with a ServiceAccount: {0}")]
-    NoCluster(#[source] Box<kube::config::InferConfigError>),
+    NoCluster(String),
     /// The client cannot be made, because of a certificate for example.
     #[error("cannot make a client for the API server: {0}")]
     Client(#[source] Box<kube::Error>),
@@ -205,19 +205,31 @@ fn stop_on_signal(shutdown: CancellationToken) -> Result<(), StartupError> {
     Ok(())
 }
 
-/// `--kubeconfig`, then `KUBECONFIG` and the usual file, then the cluster that the process runs in.
+/// `--kubeconfig`, then `KUBECONFIG`, then the usual file, then the cluster that the process runs in.
 async fn client_config(options: &Options) -> Result<Config, StartupError> {
-    let mut config = match &options.kubeconfig {
-        Some(path) => {
-            let of = format!(" {}", path.display());
-            let wrap = |source| StartupError::Kubeconfig { of: of.clone(), source: Box::new(source) };
-            let file = Kubeconfig::read_from(path).map_err(wrap)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(wrap)?
-        }
-        None => Config::infer().await.map_err(|error| StartupError::NoCluster(Box::new(error)))?,
+    let environment = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
+    let chosen = match (&options.kubeconfig, environment) {
+        (Some(path), _) => Some((path.display().to_string(), Kubeconfig::read_from(path).map(Some))),
+        (None, Some(paths)) => Some((format!("of KUBECONFIG={}", paths.display()), Kubeconfig::from_env())),
+        (None, None) => None,
+    };
+    let mut config = match chosen {
+        Some((of, read)) => use_kubeconfig(read)
+            .await
+            .map_err(|error| StartupError::Kubeconfig { of, reason: first_line(&error) })?,
+        None => Config::infer().await.map_err(|error| StartupError::NoCluster(first_line(&error)))?,
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     Ok(config)
+}
+
+async fn use_kubeconfig(read: Result<Option<Kubeconfig>, KubeconfigError>) -> Result<Config, KubeconfigError> {
+    Config::from_custom_kubeconfig(read?.unwrap_or_default(), &KubeConfigOptions::default()).await
+}
+
+/// The parser goes on with an excerpt of the file, and that may hold a token.
+fn first_line(error: &(dyn std::error::Error + 'static)) -> String {
+    crate::observe::chain(error).lines().next().unwrap_or_default().to_owned()
 }
 
 fn client(config: Config, metrics: &Metrics) -> Result<Client, StartupError> {

@@ -21,4 +21,4 @@ pub use spec::*;
 pub use status::{
     Endpoint, EngineStatus, MAX_ENDPOINTS, MAX_TRANSITIONS, Phase, PhaseRecord, PhaseTransition, kubernetes_time,
 };
-pub use validation::{BadValue, FieldError, MAX_NAME_LENGTH, join_errors, validate};
+pub use validation::{BadValue, FieldError, MAX_NAME_LENGTH, join_errors, malformed, validate};

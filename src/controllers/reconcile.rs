@@ -149,10 +149,10 @@ impl<E: ManagedEngine> Reconciler<E> {
         ticket: &Ticket,
         memory: &mut Memory,
     ) -> Result<Action, ReconcileError> {
-        warn!("Failed to decode: {}", malformed.error);
+        warn!("Failed to decode: {}", malformed.errors.join("; "));
         let subject = Self::subject(object.meta(), &ticket.1, malformed.status.as_ref(), memory);
         let attempt = Attempt {
-            spec_errors: vec![format!("spec: Invalid value: {}", malformed.error)],
+            spec_errors: malformed.errors.clone(),
             dependencies: Vec::new(),
             children: Children::Withheld,
         };

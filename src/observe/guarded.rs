@@ -22,8 +22,8 @@ pub enum Guarded<K> {
 #[derive(Clone, Debug)]
 pub struct Malformed {
     metadata: ObjectMeta,
-    /// What is wrong with it.
-    pub error: String,
+    /// What is wrong with it, each `path: detail`; never empty.
+    pub errors: Vec<String>,
     /// Its status, if that part can be read.
     pub status: Option<EngineStatus>,
 }
@@ -34,11 +34,20 @@ impl<'de, K: serde::de::DeserializeOwned> Deserialize<'de> for Guarded<K> {
         K::deserialize(&object).map(Guarded::Valid).or_else(|error| {
             Ok(Guarded::Malformed(Malformed {
                 metadata: ObjectMeta::deserialize(&object["metadata"]).map_err(D::Error::custom)?,
-                error: error.to_string(),
+                errors: explain(&object, &error),
                 status: EngineStatus::deserialize(&object["status"]).ok(),
             }))
         })
     }
+}
+
+/// The decoder says what is wrong but not where; the schema knows both.
+fn explain(object: &Value, error: &serde_json::Error) -> Vec<String> {
+    let errors = lmcache_crds::malformed(object["kind"].as_str().unwrap_or_default(), &object["spec"]);
+    if errors.is_empty() {
+        return vec![format!("spec: Invalid value: {error}")];
+    }
+    errors.iter().map(ToString::to_string).collect()
 }
 
 impl<K: Resource> Resource for Guarded<K> {
@@ -79,7 +88,7 @@ mod tests {
 
     fn decode(spec: &Value) -> Guarded<LMCacheEngine> {
         serde_json::from_value(
-            json!({"metadata": {"name": "x", "generation": 3}, "spec": spec, "status": {"phase": "Ready"}}),
+            json!({"kind": "LMCacheEngine", "metadata": {"name": "x", "generation": 3}, "spec": spec, "status": {"phase": "Ready"}}),
         )
         .expect("metadata can be read")
     }
@@ -89,7 +98,7 @@ mod tests {
         let Guarded::Malformed(object) = decode(&json!({"l1": {"sizeGB": "much"}})) else { panic!("it is malformed") };
         assert_eq!((object.metadata.name.as_deref(), object.metadata.generation), (Some("x"), Some(3)));
         assert_eq!(object.status.map(|status| status.record.phase), Some(lmcache_crds::Phase::Ready));
-        assert!(object.error.contains("invalid type"), "{}", object.error);
+        assert_eq!(object.errors, [r#"spec.l1.sizeGB: Invalid value: "much": must be of type number"#]);
     }
 
     #[test]

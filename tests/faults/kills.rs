@@ -127,7 +127,7 @@ impl Killer {
             while !stop.is_cancelled() {
                 let mut operator = Operator::start(bed.cluster.state_dir(), &log, &kubeconfig, &[&own])?;
                 // Long enough, most of the time, to fill the caches and get something done.
-                let life = Duration::from_millis(300 + random.next() % 3000);
+                let life = Duration::from_millis(200 + random.next() % 1800);
                 let _ = tokio::time::timeout(life, stop.cancelled()).await;
                 anyhow::ensure!(operator.program.exit_status().is_none(), "it ended:\n{}", operator.program.log());
                 operator.program.kill();

@@ -32,7 +32,12 @@ async fn a_malformed_object_stalls_nobody_else_and_heals() {
     define(&bed, &serde_json::to_string(&ours).unwrap()).await;
     until_refused(&objects).await;
 
-    for (name, text) in [("number", "gpuVendor"), ("word", "LOUD"), ("nothing", "large"), ("served", "gpuVendor")] {
+    for (name, text) in [
+        ("number", "spec.gpuVendor: Invalid value: 5: must be of type string"),
+        ("word", r#"spec.logLevel: Invalid value: "LOUD""#),
+        ("nothing", "spec.l1: Invalid value"),
+        ("served", "spec.gpuVendor: Invalid value: 5"),
+    ] {
         says_invalid(&objects, name, text, &operator.program.log()).await;
     }
     let served = objects.get("served").await.unwrap();

@@ -18,6 +18,7 @@ every_kind! {
     an_instance_that_is_no_longer_ready_is_degraded_with_its_node_named_and_heals,
     a_deleted_pod_is_a_lost_instance_until_its_successor_serves,
     a_node_that_leaves_is_no_loss,
+    one_node_of_two_that_does_not_report_is_named_while_the_other_serves,
 }
 
 async fn a_joining_node_is_rolling_and_not_degraded<K: EngineKind>() -> Result<()> {
@@ -99,5 +100,22 @@ async fn a_node_that_leaves_is_no_loss<K: EngineKind>() -> Result<()> {
         Ok(())
     });
     assert_path(&recording.await?, &[Pending, Reconciled, Rolling, Ready, Reconciled]);
+    Ok(())
+}
+
+async fn one_node_of_two_that_does_not_report_is_named_while_the_other_serves<K: EngineKind>() -> Result<()> {
+    let recording = play::<K>("silent", 2, async |scene| {
+        scene.ready_with("minimal").await?;
+        let node = &scene.nodes()[0];
+        scene.cluster().await.set_node_ready(node, false).await?;
+        let engine = scene.degraded(Reason::NodeNotReady).await?;
+        ensure_message(&engine, &[node, "the node is not ready"])?;
+        ensure_condition(&engine, AVAILABLE, "True", "AtLeastOneReady", &[])?;
+        scene.cluster().await.set_node_ready(node, true).await?;
+        scene.healed().await?;
+        Ok(())
+    });
+    let recording = recording.await?;
+    assert_available_since_ready(&recording);
     Ok(())
 }

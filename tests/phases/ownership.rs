@@ -1,5 +1,7 @@
 //! Objects of a child's name that are somebody else's.
 
+use std::time::Instant;
+
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
@@ -58,6 +60,9 @@ async fn never_touched<K: EngineKind>(child: Child, fixture: &str) -> Result<()>
         let engine = scene.apply("everything").await?;
         ensure_conflict(scene, child, "and nobody controls it").await?;
         scene.meddle(child, &json!({"metadata": {"annotations": {"lmcache.ai/adopt": "true"}}})).await?;
+        let since = Instant::now();
+        scene.harness.patiently().wait_reconciled(NAME).await?;
+        println!("{child:?}: taken {:?} after it was handed over", since.elapsed());
         scene.healed().await?;
         let adopted = scene.child(child).await?.context("it is there")?;
         ensure!(controller(&adopted) == engine.meta().uid.as_deref(), "it was not taken: {adopted:?}");

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::children::Child;
 use crate::kind::EngineKind;
-use crate::scene::{NAME, assert_available_since_ready, assert_path, ensure_condition, ensure_message, play};
+use crate::scene::{NAME, Scene, assert_available_since_ready, assert_path, ensure_condition, ensure_message, play};
 use crate::watch;
 
 every_kind! {
@@ -19,6 +19,7 @@ every_kind! {
     a_spec_changed_in_mid_rollout_ends_ready_at_the_last_generation,
     an_update_that_fails_keeps_what_serves_and_heals,
     foreign_labels_annotations_and_rollout_restart_survive,
+    a_restart_of_the_only_instance_is_a_rolling_update,
 }
 
 async fn a_rolling_update_over_three_nodes_is_never_ready_in_between_and_stays_available<K: EngineKind>() -> Result<()>
@@ -91,19 +92,38 @@ async fn an_update_that_fails_keeps_what_serves_and_heals<K: EngineKind>() -> Re
     Ok(())
 }
 
+/// Restarts the pods as a person would.
+async fn restart<K: EngineKind>(scene: &Scene<K>) -> Result<K> {
+    let (before, old) = (scene.harness.get(NAME).await?, scene.pods().await?);
+    let restart = ["rollout", "restart", "daemonset/cache", "-n", scene.namespace()];
+    scene.cluster().await.kubectl(&restart).await?;
+    let engine = scene.ready_again(&before).await?;
+    let new = scene.pods().await?;
+    ensure!(new.iter().all(|(node, pod)| pod.uid() != old[node].uid()), "a pod was not restarted");
+    Ok(engine)
+}
+
+async fn a_restart_of_the_only_instance_is_a_rolling_update<K: EngineKind>() -> Result<()> {
+    let recording = play::<K>("alone", 1, async |scene| {
+        scene.ready_with("slow-to-end").await?;
+        restart(scene).await?;
+        Ok(())
+    });
+    let recording = recording.await?;
+    assert!(!recording.phases().contains(&Degraded), "a restart is no loss\n{}", recording.timeline());
+    let rolling = recording.steps().into_iter().rev().find(|it| it.to == Rolling).unwrap();
+    assert_eq!(rolling.reason, Reason::RollingUpdate.as_str(), "{}", recording.timeline());
+    Ok(())
+}
+
 async fn foreign_labels_annotations_and_rollout_restart_survive<K: EngineKind>() -> Result<()> {
     let recording = play::<K>("restart", 3, async |scene| {
-        let engine = scene.ready_with("slow-to-end").await?;
+        scene.ready_with("slow-to-end").await?;
         let note = json!({"metadata": {"labels": {"team": "storage"}, "annotations": {"example.com/note": "mine"}}});
         for child in Child::ALWAYS {
             scene.meddle(child, &note).await?;
         }
-        let old = scene.pods().await?;
-        let restart = ["rollout", "restart", "daemonset/cache", "-n", scene.namespace()];
-        scene.cluster().await.kubectl(&restart).await?;
-        let engine = scene.ready_again(&engine).await?;
-        let new = scene.pods().await?;
-        ensure!(new.iter().all(|(node, pod)| pod.uid() != old[node].uid()), "a pod was not restarted");
+        let engine = restart(scene).await?;
         // A change of the operator's own leaves them too.
         scene.change(json!({"image": {"tag": "v2"}, "podAnnotations": {READY_AFTER: "200ms"}})).await?;
         scene.ready_again(&engine).await?;

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
@@ -111,6 +111,9 @@ impl<K: EngineKind> Scene<K> {
             node
         };
         self.cluster().await.add_node(&node, [(SCENE_LABEL, self.namespace())]).await?;
+        // A new node is tainted until the node controller has seen it Ready, and does not count before.
+        let untainted = |node: &Node| node.spec.as_ref().is_none_or(|it| it.taints.iter().flatten().next().is_none());
+        watch::object(&Api::all(self.client()), &node, "a node without taints", untainted).await?;
         Ok(node)
     }
 
@@ -211,10 +214,15 @@ impl<K: EngineKind> Scene<K> {
         Ok(found?.into_iter().filter_map(|(child, object)| Some((child, object?))).collect())
     }
 
-    /// Changes a child behind the operator's back, by a merge patch.
+    /// Changes a child behind the operator's back, by a patch as `kubectl patch` sends it: lists of Kubernetes' own kinds are
+    /// merged.
     pub async fn meddle(&self, child: Child, patch: &Value) -> Result<DynamicObject> {
         let params = PatchParams { field_manager: Some("intruder".to_owned()), ..PatchParams::default() };
-        Ok(self.objects(&child.resource()).patch(&child.name(), &params, &Patch::Merge(patch)).await?)
+        let patch = match child {
+            Child::ServiceMonitor => Patch::Merge(patch),
+            _ => Patch::Strategic(patch),
+        };
+        Ok(self.objects(&child.resource()).patch(&child.name(), &params, &patch).await?)
     }
 
     /// The Events about the engine, once they fulfil a condition.

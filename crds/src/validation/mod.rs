@@ -5,11 +5,13 @@ mod clashes;
 mod engine;
 mod field_error;
 mod name;
+mod shape;
 
 pub(crate) use clashes::{KEY_PATH, KEY_VOLUME};
 pub use field_error::{BadValue, FieldError, join_errors};
 pub use name::MAX_NAME_LENGTH;
 pub(crate) use name::NAME_DETAIL;
+pub use shape::malformed;
 
 use crate::LMCacheEngineSpec;
 use field_error::Findings;

@@ -136,6 +136,8 @@ fn controller_manager(layout: &Layout<'_>, pki: &Pki) -> Result<Vec<String>> {
         ("service-account-private-key-file", &layout.state.join("pki/service-account.key").display()),
         ("root-ca-file", &pki.authority_file().display()),
         ("controllers", &"*,-nodeipam"),
+        // Tests say themselves which node is lost; after a restart of the API server the simulated kubelets may not report.
+        ("node-monitor-grace-period", &"24h"),
         ("kube-api-qps", &1000),
         ("kube-api-burst", &2000),
         ("leader-elect", &false),

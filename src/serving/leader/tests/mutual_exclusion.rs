@@ -28,12 +28,12 @@ enum Step {
 
 /// Drawn as plain numbers: `prop_oneof` would seed a random generator for each step, which took most of the time.
 fn step() -> impl Strategy<Value = Step> {
-    (0_u8..13, 0..CLAIMANTS, 0_u64..20).prop_map(|(kind, who, seconds)| match kind {
+    (0_u8..13, 0..CLAIMANTS, 0_u8..20).prop_map(|(kind, who, seconds)| match kind {
         0..4 => Step::Read(who),
         4..8 => Step::Write(who),
         8 => Step::WriteUnanswered(who),
         9 => Step::Release(who),
-        _ => Step::Pass(seconds),
+        _ => Step::Pass(seconds.into()),
     })
 }
 
