@@ -214,9 +214,9 @@ async fn client_config(options: &Options) -> Result<Config, StartupError> {
         (None, None) => None,
     };
     let mut config = match chosen {
-        Some((of, read)) => use_kubeconfig(read)
-            .await
-            .map_err(|error| StartupError::Kubeconfig { of, reason: first_line(&error) })?,
+        Some((of, read)) => {
+            use_kubeconfig(read).await.map_err(|error| StartupError::Kubeconfig { of, reason: first_line(&error) })?
+        }
         None => Config::infer().await.map_err(|error| StartupError::NoCluster(first_line(&error)))?,
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);

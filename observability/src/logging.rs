@@ -17,10 +17,11 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 pub const DEFAULT_FILTER: &str = "info";
 
 /// The libraries below us tell what each request does from info on; that is their debug for us. `kube_client::client`
-/// prints response bodies that it cannot parse as warnings, and a body may be a Secret. What ends a watch is told by the
-/// operator itself, once and with advice.
-const QUIET_LIBRARIES: &str = "kube=warn,kube_client=warn,kube_runtime=warn,kube_runtime::watcher=off,\
-    kube_client::client=error,hyper=warn,hyper_util=warn,h2=warn,tower=warn,rustls=warn";
+/// prints response bodies that it cannot parse as warnings, and a body may be a Secret. What makes a request or
+/// a watch fail is told by the operator itself, once and with advice.
+const QUIET_LIBRARIES: &str = "kube=warn,kube_client=warn,kube_client::client=error,\
+    kube_client::client::builder=off,kube_runtime=warn,kube_runtime::watcher=off,hyper=warn,hyper_util=warn,h2=warn,\
+    tower=warn,rustls=warn";
 const QUIET_LIBRARIES_AT_DEBUG: &str =
     "kube_client::client=error,kube_client::client::builder=debug,hyper=info,hyper_util=info,h2=info,rustls=info";
 

@@ -6,8 +6,9 @@ mod ownership;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use kube::core::PartialObjectMeta;
+use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::{Client, Error, Resource};
 use lmcache_observability::ApplyOutcome;
 use lmcache_states::FailureKind;
@@ -17,7 +18,7 @@ use tracing::{Instrument, info, info_span};
 pub use diff::agrees;
 pub use ownership::{Owner, Ownership, ownership};
 
-use crate::observe::{Cache, FIELD_MANAGER, Live};
+use crate::observe::{ADOPT_ANNOTATION, Cache, FIELD_MANAGER, Live, controller_of, resource_version};
 use crate::render::{Child, ChildKind};
 
 /// What the operator remembers of a child it has applied.
@@ -25,12 +26,42 @@ use crate::render::{Child, ChildKind};
 pub struct Applied {
     /// Hash of the rendered object.
     intent: u64,
-    /// Fingerprint of the live object that agreed with it.
-    fingerprint: u64,
+    /// Fingerprint of the live object that agreed with it; `None` until the watch has delivered what was written.
+    fingerprint: Option<u64>,
     /// resourceVersion of that live object.
     version: u64,
     /// `metadata.generation` of that live object.
     pub generation: i64,
+}
+
+impl Applied {
+    /// Whether the child still is as it was when it agreed; `latest` is the newest version that its watch has delivered.
+    /// A cache that is behind what was written says nothing against it.
+    pub fn holds(&self, live: Option<&Live>, latest: u64) -> bool {
+        match live {
+            None => self.version > latest,
+            Some(live) if live.version() <= self.version => true,
+            Some(live) => live.meta().deletion_timestamp.is_none() && self.fingerprint == Some(live.fingerprint),
+        }
+    }
+
+    fn seen(live: &Live, intent: u64) -> Self {
+        Applied {
+            intent,
+            fingerprint: Some(live.fingerprint),
+            version: live.version(),
+            generation: live.meta().generation.unwrap_or_default(),
+        }
+    }
+
+    fn written(metadata: &ObjectMeta, intent: u64) -> Self {
+        Applied {
+            intent,
+            fingerprint: None,
+            version: resource_version(metadata),
+            generation: metadata.generation.unwrap_or_default(),
+        }
+    }
 }
 
 /// Why a child could not be applied.
@@ -116,19 +147,14 @@ impl Applier<'_> {
             return self.send(child, intent, None).await.map(|applied| (ApplyOutcome::Configured, applied));
         }
         let Some(live) = live else { return self.create(child, intent).await };
-        self.admit(child.kind, &child.name, live.meta())?;
-        let agreed = |live: &Live| Applied {
-            intent,
-            fingerprint: live.fingerprint,
-            version: live.version(),
-            generation: live.meta().generation.unwrap_or_default(),
-        };
-        if memo.is_some_and(|memo| memo.intent == intent && memo.fingerprint == live.fingerprint) {
-            return Ok((ApplyOutcome::Unchanged, agreed(&live)));
+        self.admit(live.meta())?;
+        let same = |memo: &Applied| memo.intent == intent && memo.holds(Some(&live), 0);
+        if memo.as_ref().is_some_and(same) {
+            return Ok((ApplyOutcome::Unchanged, Applied::seen(&live, intent)));
         }
         let content = live.parse().map_err(|e| ApplyError::Unavailable(e.to_string()))?;
         if agrees(&child.object, &content.object, &content.owned) {
-            return Ok((ApplyOutcome::Unchanged, agreed(&live)));
+            return Ok((ApplyOutcome::Unchanged, Applied::seen(&live, intent)));
         }
         let applied = self.send(child, intent, live.meta().uid.as_deref()).await?;
         info!("Configured {} {}", child.kind, child.name);
@@ -139,9 +165,9 @@ impl Applier<'_> {
         let mut object = child.object.clone();
         object["metadata"]["resourceVersion"] = CREATE_ONLY.into();
         match self.patch(child, &object).await {
-            Ok(live) => {
+            Ok(metadata) => {
                 info!("Created {} {}", child.kind, child.name);
-                Ok((ApplyOutcome::Created, applied(&live, intent)))
+                Ok((ApplyOutcome::Created, Applied::written(&metadata, intent)))
             }
             Err(Error::Api(status)) if status.code == 409 => self.take_existing(child, intent).await,
             Err(error) => Err(self.explain(child.kind, "patch", &error)),
@@ -150,36 +176,34 @@ impl Applier<'_> {
 
     /// An object of that name exists that the cache, selected by our labels, does not show.
     async fn take_existing(&self, child: &Child, intent: u64) -> Result<(ApplyOutcome, Applied), ApplyError> {
-        let api: Api<Live> = self.api(child.kind);
-        let live = api.get_opt(&child.name).await.map_err(|e| self.explain(child.kind, "get", &e))?;
+        let live =
+            self.metadata(child.kind).get_opt(&child.name).await.map_err(|e| self.explain(child.kind, "get", &e))?;
         let Some(live) = live else {
             return Err(ApplyError::Unavailable("it was deleted while it was being applied".to_owned()));
         };
-        self.admit(child.kind, &child.name, live.meta())?;
-        let applied = self.send(child, intent, live.meta().uid.as_deref()).await?;
+        self.admit(&live.metadata)?;
+        let applied = self.send(child, intent, live.metadata.uid.as_deref()).await?;
         info!("Took over {} {}", child.kind, child.name);
         Ok((ApplyOutcome::Configured, applied))
     }
 
-    /// Whether a live object may be written to.
-    fn admit(
-        &self,
-        kind: ChildKind,
-        name: &str,
-        live: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-    ) -> Result<(), ApplyError> {
+    /// Whether a live object may be written to. Who reports an error names the object.
+    fn admit(&self, live: &ObjectMeta) -> Result<(), ApplyError> {
         match ownership(live, self.owner, self.selector.iter().copied()) {
-            Ownership::Foreign(whose) => Err(ApplyError::Conflict(format!(
-                "{kind} {}/{name} exists and {whose}; delete or rename it, or hand it over with the annotation {}=true",
-                self.owner.namespace,
-                crate::observe::ADOPT_ANNOTATION
-            ))),
+            Ownership::Foreign(whose) => {
+                // What somebody controls cannot be handed over.
+                let or = match controller_of(live) {
+                    None => format!(", or hand it over with the annotation {ADOPT_ANNOTATION}=true"),
+                    Some(_) => String::new(),
+                };
+                Err(ApplyError::Conflict(format!("it exists, and {whose}; delete or rename it{or}")))
+            }
             Ownership::Orphan => Err(ApplyError::Unavailable(format!(
-                "{kind} {name} still belongs to a deleted {} of this name and is being collected",
+                "it still belongs to a deleted {} of this name and is being collected",
                 self.owner.kind
             ))),
             Ownership::Ours | Ownership::Adoptable if live.deletion_timestamp.is_some() => {
-                Err(ApplyError::Unavailable(format!("{kind} {name} is being deleted")))
+                Err(ApplyError::Unavailable("it is being deleted".to_owned()))
             }
             Ownership::Ours | Ownership::Adoptable => Ok(()),
         }
@@ -195,12 +219,15 @@ impl Applier<'_> {
             }
             None => self.patch(child, &child.object).await,
         };
-        sent.map(|live| applied(&live, intent)).map_err(|error| self.explain(child.kind, "patch", &error))
+        sent.map(|metadata| Applied::written(&metadata, intent))
+            .map_err(|error| self.explain(child.kind, "patch", &error))
     }
 
-    async fn patch(&self, child: &Child, object: &Value) -> Result<Live, Error> {
+    /// Only the metadata comes back: the watch delivers the rest.
+    async fn patch(&self, child: &Child, object: &Value) -> Result<ObjectMeta, Error> {
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        self.api(child.kind).patch(&child.name, &params, &Patch::Apply(object)).await
+        let patched = self.metadata(child.kind).patch(&child.name, &params, &Patch::Apply(object)).await?;
+        Ok(patched.metadata)
     }
 
     /// Deletes an object that the spec no longer wants, if it is ours.
@@ -217,10 +244,7 @@ impl Applier<'_> {
         let Some(live) = ours else { return Ok(ApplyOutcome::Unchanged) };
         let preconditions = Preconditions { uid: live.meta().uid.clone(), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-        let resource = kind.api_resource();
-        let api: Api<PartialObjectMeta<kube::core::DynamicObject>> =
-            Api::namespaced_with(self.client.clone(), &self.owner.namespace, &resource);
-        match api.delete(name, &params).await {
+        match self.metadata(kind).delete(name, &params).await {
             Ok(_) => {
                 info!("Deleted {kind} {name}");
                 Ok(ApplyOutcome::Configured)
@@ -230,7 +254,7 @@ impl Applier<'_> {
         }
     }
 
-    fn api(&self, kind: ChildKind) -> Api<Live> {
+    fn metadata(&self, kind: ChildKind) -> Api<PartialObjectMeta<DynamicObject>> {
         Api::namespaced_with(self.client.clone(), &self.owner.namespace, &kind.api_resource())
     }
 
@@ -257,15 +281,6 @@ pub fn explain(resource: &str, verb: &str, error: &Error) -> ApplyError {
     }
 }
 
-fn applied(live: &Live, intent: u64) -> Applied {
-    Applied {
-        intent,
-        fingerprint: live.fingerprint,
-        version: live.version(),
-        generation: live.meta().generation.unwrap_or_default(),
-    }
-}
-
 fn hash(object: &Value) -> u64 {
     let mut sink = HashSink(DefaultHasher::new());
     // Neither a tree of values nor the sink can fail.
@@ -283,5 +298,54 @@ impl std::io::Write for HashSink {
 
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn live(version: u64, data: &str, leaving: bool) -> Live {
+        Live::try_from(json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": data}, "metadata": {
+            "name": "x", "resourceVersion": version.to_string(),
+            "deletionTimestamp": leaving.then_some("2026-01-01T00:00:00Z")}}))
+        .expect("ConfigMap")
+    }
+
+    #[rstest]
+    #[case::unchanged(Some(live(7, "a", false)), 9, true)]
+    #[case::other_content(Some(live(7, "b", false)), 9, false)]
+    #[case::on_its_way_out(Some(live(7, "a", true)), 9, false)]
+    #[case::not_delivered_yet(Some(live(4, "b", false)), 4, true)]
+    #[case::never_delivered(None, 4, true)]
+    #[case::deleted(None, 9, false)]
+    fn a_child_holds_until_the_watch_says_otherwise(
+        #[case] live: Option<Live>,
+        #[case] latest: u64,
+        #[case] expected: bool,
+    ) {
+        let applied = Applied::seen(&self::live(5, "a", false), 1);
+        assert_eq!(applied.holds(live.as_ref(), latest), expected);
+    }
+
+    #[rstest]
+    #[case(
+        403,
+        "daemonsets.apps \"x\" is forbidden: User \"operator\" cannot patch resource \"daemonsets\"",
+        FailureKind::Forbidden
+    )]
+    #[case(403, "daemonsets.apps \"x\" is forbidden: exceeded quota", FailureKind::Rejected)]
+    #[case(422, "DaemonSet.apps \"x\" is invalid", FailureKind::Rejected)]
+    #[case(500, "etcdserver: leader changed", FailureKind::Unavailable)]
+    #[case(409, "uid mismatch", FailureKind::Unavailable)]
+    fn a_refused_request_is_told_from_one_that_may_be_tried_again(
+        #[case] code: u16,
+        #[case] message: &str,
+        #[case] kind: FailureKind,
+    ) {
+        let status = kube::core::Status::failure(message, "Reason").with_code(code);
+        assert_eq!(explain("daemonsets", "patch", &Error::Api(Box::new(status))).kind(), kind);
     }
 }

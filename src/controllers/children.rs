@@ -5,17 +5,41 @@ use lmcache_observability::ApplyOutcome;
 use lmcache_states::{ChildFailure, Children};
 
 use super::Context;
-use super::memory::Memory;
+use super::memory::{Memory, Rendered};
 use crate::apply::{Applier, ApplyError, Owner};
-use crate::render::{self, Child, ChildKind};
+use crate::render::{self, Child, ChildKind, Resolved};
+
+/// Whether the children would be rendered as they were, and still stand as they were applied: then there is nothing to do.
+pub(super) fn nothing_changed(
+    context: &Context,
+    generation: i64,
+    owner: &Owner,
+    resolved: &Resolved,
+    memory: &Memory,
+) -> bool {
+    let Some(rendered) = &memory.rendered else { return false };
+    let live = |kind: ChildKind, name: &str| context.caches.children(kind).get(&owner.namespace, name);
+    rendered.generation == generation
+        && rendered.resolved == *resolved
+        && rendered.unwanted.iter().all(|(kind, name)| live(*kind, name).is_none())
+        && rendered.wanted.iter().all(|child| {
+            let latest = context.caches.children(child.0).latest(&owner.namespace);
+            let live = live(child.0, &child.1);
+            memory.applied.get(child).is_some_and(|applied| applied.holds(live.as_deref(), latest))
+        })
+}
 
 /// Applies every child, also when one of them fails (D10), and removes those that the spec no longer wants.
 pub(super) async fn apply_all(
     context: &Context,
     owner: &Owner,
+    (generation, resolved): (i64, Resolved),
     children: render::Children,
     memory: &mut Memory,
 ) -> Children {
+    let names = children.wanted.iter().map(|child| (child.kind, child.name.clone())).collect();
+    let rendered = Rendered { generation, resolved, wanted: names, unwanted: children.unwanted.clone() };
+    memory.rendered = None;
     let labels = render::selector_labels(&owner.name);
     let selector: Vec<(&str, &str)> = labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     let applier = Applier { client: &context.client, owner: owner, selector: &selector };
@@ -48,7 +72,11 @@ pub(super) async fn apply_all(
         }
     }
     failures.extend(remove(context, &applier, children.unwanted, attempts, memory).await);
-    if failures.is_empty() { Children::Applied } else { Children::Failed(failures) }
+    if !failures.is_empty() {
+        return Children::Failed(failures);
+    }
+    memory.rendered = Some(rendered);
+    Children::Applied
 }
 
 async fn remove(

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::Api;
@@ -42,6 +42,7 @@ pub async fn run<E: ManagedEngine>(context: SharedContext, namespace: Option<Str
     let resource = E::resource_label();
     let mut notice = Notice::<E> { context: context.clone(), store: store.clone(), generations: HashMap::new() };
     let metrics = context.metrics.clone();
+    let mut listed = Vec::new();
     let stream = watcher::watcher(api, watcher::Config::default().streaming_lists())
         .backoff(observe::backoff())
         .modify(trim)
@@ -50,8 +51,8 @@ pub async fn run<E: ManagedEngine>(context: SharedContext, namespace: Option<Str
             Ok(event) => notice.take(event),
             Err(error) => observe::report(resource, error, &metrics),
         })
-        .filter(|event| std::future::ready(event.is_ok()))
-        .touched_objects()
+        .filter_map(|event| std::future::ready(event.ok()))
+        .flat_map(move |event| stream::iter(touched(&mut listed, event)).map(Ok::<_, watcher::Error>))
         .predicate_filter(
             predicates::generation.combine(predicates::finalizers).combine(predicates::annotations),
             PredicateConfig::default(),
@@ -72,6 +73,18 @@ pub async fn run<E: ManagedEngine>(context: SharedContext, namespace: Option<Str
         )
         .for_each(|_| std::future::ready(()))
         .await;
+}
+
+/// The objects that an event is about, not before the store holds them. A list reaches the store as a whole when it is
+/// complete; a reconcile that ran before would not find a new object, or find an old version, and nothing would run it again.
+fn touched<K>(listed: &mut Vec<K>, event: Event<K>) -> Vec<K> {
+    match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(object) => listed.push(object),
+        Event::InitDone => return std::mem::take(listed),
+        Event::Apply(object) | Event::Delete(object) => return vec![object],
+    }
+    Vec::new()
 }
 
 /// Of the metadata only what a reconcile reads is kept.
@@ -167,5 +180,30 @@ impl<E: ManagedEngine> Reconciler<E> {
         let error = observe::chain(error);
         error!(attempts, "Failed to reconcile: {error}");
         Action::requeue(pause_after(attempts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listed_object_is_touched_when_the_list_is_complete() {
+        let mut listed = Vec::new();
+        let events = [
+            (Event::Init, vec![]),
+            (Event::InitApply("a"), vec![]),
+            // The watch broke in the middle of the list.
+            (Event::Init, vec![]),
+            (Event::InitApply("a"), vec![]),
+            (Event::InitApply("b"), vec![]),
+            (Event::InitDone, vec!["a", "b"]),
+            (Event::Apply("a"), vec!["a"]),
+            (Event::Delete("b"), vec!["b"]),
+        ];
+        for (event, expected) in events {
+            let what = format!("{event:?}");
+            assert_eq!(touched(&mut listed, event), expected, "{what}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::gate::Ticket;
 use crate::apply::Applied;
 use crate::observe::CredentialsMemo;
-use crate::render::ChildKind;
+use crate::render::{ChildKind, Resolved};
 
 /// Memory of one engine.
 #[derive(Default)]
@@ -22,12 +22,26 @@ pub struct Memory {
     pub written_at: Option<Instant>,
     /// What each child agreed with.
     pub applied: HashMap<(ChildKind, String), Applied>,
+    /// What the last complete apply was rendered from.
+    pub rendered: Option<Rendered>,
     /// Credentials as last read.
     pub credentials: Option<CredentialsMemo>,
     /// Reconciles in a row in which a child could not be applied.
     pub failures: u32,
     /// Reconciles in a row that ended in an error.
     pub errors: u32,
+}
+
+/// What children were rendered from, and which they were.
+pub struct Rendered {
+    /// `metadata.generation` of the engine.
+    pub generation: i64,
+    /// What its references came to.
+    pub resolved: Resolved,
+    /// Children that should exist.
+    pub wanted: Vec<(ChildKind, String)>,
+    /// Children that should not.
+    pub unwanted: Vec<(ChildKind, String)>,
 }
 
 /// Memories of all engines.

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::{Instrument, info_span, warn};
 
-use super::children::{apply_all, failure};
+use super::children::{apply_all, failure, nothing_changed};
 use super::engine::{ManagedEngine, Reconciler};
 use super::gate::Ticket;
 use super::memory::Memory;
@@ -151,11 +151,8 @@ impl<E: ManagedEngine> Reconciler<E> {
     ) -> Result<Action, ReconcileError> {
         warn!("Failed to decode: {}", malformed.errors.join("; "));
         let subject = Self::subject(object.meta(), &ticket.1, malformed.status.as_ref(), memory);
-        let attempt = Attempt {
-            spec_errors: malformed.errors.clone(),
-            dependencies: Vec::new(),
-            children: Children::Withheld,
-        };
+        let attempt =
+            Attempt { spec_errors: malformed.errors.clone(), dependencies: Vec::new(), children: Children::Withheld };
         let now = Timestamp::now();
         let running = observe::running(
             &self.context.caches,
@@ -206,12 +203,14 @@ impl<E: ManagedEngine> Reconciler<E> {
         let resolving = resolver.resolve(engine.common(), &mut memory.credentials);
         match resolving.instrument(info_span!("resolve-dependencies")).await {
             Ok((resolved, issues)) if issues.is_empty() => {
-                let children = render::children(engine, &resolved, &self.context.options);
-                Attempt {
-                    spec_errors: errors,
-                    dependencies: issues,
-                    children: apply_all(&self.context, &subject.owner, children, memory).await,
-                }
+                let children = if nothing_changed(&self.context, subject.generation, &subject.owner, &resolved, memory)
+                {
+                    Children::Applied
+                } else {
+                    let children = render::children(engine, &resolved, &self.context.options);
+                    apply_all(&self.context, &subject.owner, (subject.generation, resolved), children, memory).await
+                };
+                Attempt { spec_errors: errors, dependencies: issues, children }
             }
             Ok((_, issues)) => withheld(errors, issues),
             Err(failed) => {

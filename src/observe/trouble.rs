@@ -1,6 +1,7 @@
 //! What to say when a watch breaks, and how long to wait.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use kube::Error;
 use kube::core::Status;
@@ -11,6 +12,8 @@ use tracing::{debug, warn};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// How often the same trouble is told while it lasts.
+const REPEAT: Duration = Duration::from_secs(30);
 
 /// Pauses between attempts: 0.5 s, doubling up to 15 s, with a tenth of jitter.
 pub fn backoff() -> Pauses {
@@ -38,13 +41,32 @@ impl Backoff for Pauses {
     }
 }
 
-/// Counts the break and says what a person should do about it.
+/// Counts the break and says what a person should do about it; the same advice once in half a minute, for an API server
+/// that is gone breaks all watches and every attempt to open one again.
 pub fn report(resource: &'static str, error: &watcher::Error, metrics: &Metrics) {
+    static TOLD: Mutex<Told> = Mutex::new(Told(Vec::new()));
     let (cause, advice) = explain(resource, error);
     metrics.watch_restarted(resource, cause);
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
     match advice {
-        Some(advice) => warn!(resource, cause, "Failed to watch {resource}: {advice}"),
-        None => debug!(resource, cause, %error, "Watch ended, starting again"),
+        Some(advice) if told.is_news(&advice, Instant::now()) => {
+            warn!(resource, cause, "Failed to watch {resource}: {advice}");
+        }
+        _ => debug!(resource, cause, %error, "Watch ended, starting again"),
+    }
+}
+
+/// What was told lately, and when.
+struct Told(Vec<(String, Instant)>);
+
+impl Told {
+    fn is_news(&mut self, advice: &str, now: Instant) -> bool {
+        self.0.retain(|(_, at)| now.duration_since(*at) < REPEAT);
+        let is_news = self.0.iter().all(|(told, _)| told != advice);
+        if is_news {
+            self.0.push((advice.to_owned(), now));
+        }
+        is_news
     }
 }
 
@@ -133,6 +155,16 @@ mod tests {
         let (found, text) = explain("pods", &watcher::Error::InitialListFailed(answer(code, "oops")));
         assert_eq!(found, cause);
         assert!(text.as_deref().is_some_and(|text| text.contains(advice)), "{text:?}");
+    }
+
+    #[test]
+    fn the_same_advice_is_told_again_only_after_a_while() {
+        let (mut told, now) = (Told(Vec::new()), Instant::now());
+        assert!(told.is_news("unreachable", now));
+        assert!(!told.is_news("unreachable", now + REPEAT / 2));
+        assert!(told.is_news("forbidden", now + REPEAT / 2));
+        assert!(told.is_news("unreachable", now + REPEAT));
+        assert_eq!(told.0.len(), 2, "what was told before is forgotten");
     }
 
     #[test]

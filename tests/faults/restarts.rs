@@ -1,6 +1,6 @@
 //! The API server goes away and comes back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::Api;
 use kube::api::PostParams;
@@ -36,7 +36,9 @@ async fn a_watch_that_breaks_loses_nothing() {
     let recorder = PhaseRecorder::start(suite.client(), suite.namespace(), "settled").await.unwrap();
     let pid = operator.program.pid();
     for round in 1..=ROUNDS {
+        let started = Instant::now();
         restart(&bed, &suite, round).await;
+        println!("round {round}: everything had converged after {:?}", started.elapsed());
         assert_eq!(operator.program.pid(), pid);
         assert_calm(&mut operator);
     }
@@ -48,10 +50,9 @@ async fn a_watch_that_breaks_loses_nothing() {
 async fn says_unreachable(operator: &mut Operator) {
     let line = operator.wait_for_log("the API server cannot be reached").await.unwrap();
     assert!(line.contains("Connection refused"), "{line}");
-    // Every watch says it for itself, with growing pauses.
     let lines = lines_within(operator, Duration::from_secs(5)).await;
     println!("{lines} lines in 5 s without an API server");
-    assert!(lines <= 80, "{lines} lines in 5 s:\n{}", operator.program.log());
+    assert!(lines <= 10, "{lines} lines in 5 s:\n{}", operator.program.log());
     assert_calm(operator);
 }
 

@@ -78,7 +78,7 @@ async fn an_api_server_that_refuses_the_credentials_is_named_and_asked_with_pati
     operator.wait_for_log("the API server does not accept the credentials").await.unwrap();
     let lines = lines_within(&operator, Duration::from_secs(5)).await;
     println!("{lines} lines in 5 s with refused credentials");
-    assert!(lines <= 80, "{lines} lines in 5 s:\n{}", operator.program.log());
+    assert!(lines <= 10, "{lines} lines in 5 s:\n{}", operator.program.log());
     assert_calm(&mut operator);
     assert!(!operator.program.log().contains("not-a-token"), "the token is in the log");
     operator.program.terminate();

@@ -37,14 +37,20 @@ async fn create_foreign<K: EngineKind>(scene: &Scene<K>, child: Child, fixture: 
         return Ok(created);
     }
     // Its controller writes the status once.
-    watch::object(&api, &child.name(), "a status", |it| it.data["status"]["observedGeneration"] == 1).await
+    watch::object(&api, &child.name(), "a status", |it| it.data["status"]["observedGeneration"] == 1).await?;
+    Ok(api.get(&child.name()).await?)
 }
 
 async fn never_touched<K: EngineKind>(child: Child, fixture: &str) -> Result<()> {
     let recording = play::<K>("foreign", 1, async |scene| {
         let before = create_foreign(scene, child, fixture).await?;
         let engine = scene.apply("everything").await?;
-        ensure_conflict(scene, child, "and nobody controls it").await?;
+        ensure_conflict(
+            scene,
+            child,
+            ["it exists, and nobody controls it", "or hand it over with the annotation lmcache.ai/adopt=true"],
+        )
+        .await?;
         let children = scene.children().await?;
         ensure!(children.len() == Child::ALL.len(), "not every other child was applied: {:?}", children.keys());
         let uid = engine.meta().uid.as_deref();
@@ -58,7 +64,12 @@ async fn never_touched<K: EngineKind>(child: Child, fixture: &str) -> Result<()>
         ensure!(after == before, "it was changed: {after:?}");
 
         let engine = scene.apply("everything").await?;
-        ensure_conflict(scene, child, "and nobody controls it").await?;
+        ensure_conflict(
+            scene,
+            child,
+            ["it exists, and nobody controls it", "or hand it over with the annotation lmcache.ai/adopt=true"],
+        )
+        .await?;
         scene.meddle(child, &json!({"metadata": {"annotations": {"lmcache.ai/adopt": "true"}}})).await?;
         let since = Instant::now();
         scene.harness.patiently().wait_reconciled(NAME).await?;
@@ -74,10 +85,10 @@ async fn never_touched<K: EngineKind>(child: Child, fixture: &str) -> Result<()>
     Ok(())
 }
 
-async fn ensure_conflict<K: EngineKind>(scene: &Scene<K>, child: Child, whose: &str) -> Result<()> {
+async fn ensure_conflict<K: EngineKind>(scene: &Scene<K>, child: Child, says: [&str; 2]) -> Result<()> {
     let engine = scene.phase(Pending, Reason::Conflict).await?;
     let object = format!("{} {}/{}", child.resource().kind, scene.namespace(), child.name());
-    let says = [object.as_str(), whose, "lmcache.ai/adopt=true"];
+    let says = [object.as_str(), says[0], says[1]];
     ensure_condition(&engine, APPLIED, "False", "Conflict", &says)?;
     ensure_condition(&engine, READY, "False", "Conflict", &says)?;
     scene.warned(Reason::Conflict, &object).await
@@ -105,17 +116,17 @@ async fn unowned_with_our_labels<K: EngineKind>() -> Result<()> {
 
 async fn controlled_by_somebody_else<K: EngineKind>() -> Result<()> {
     play::<K>("controlled", 1, async |scene| {
-        let owner: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "somebody"}}))?;
-        let owner = scene.api().create(&PostParams::default(), &owner).await?;
-        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "somebody", "uid": owner.uid(), "controller": true});
+        let somebody: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "somebody"}}))?;
+        let somebody = scene.api().create(&PostParams::default(), &somebody).await?;
+        let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "somebody", "uid": somebody.uid(), "controller": true});
         let before = create_foreign(scene, Child::Service, "service").await?;
-        let owned = json!({"metadata": {"ownerReferences": [owner], "annotations": {"lmcache.ai/adopt": "true"}}});
-        let before_adoption = scene.meddle(Child::Service, &owned).await?;
-        ensure!(before.uid() == before_adoption.uid(), "the same object");
+        let handed_over = json!({"metadata": {"ownerReferences": [reference], "annotations": {"lmcache.ai/adopt": "true"}}});
+        let before_the_engine = scene.meddle(Child::Service, &handed_over).await?;
+        ensure!(before.uid() == before_the_engine.uid(), "the same object");
         scene.apply("minimal").await?;
-        ensure_conflict(scene, Child::Service, "it is controlled by ConfigMap somebody").await?;
+        ensure_conflict(scene, Child::Service, ["it exists, and it is controlled by ConfigMap somebody", "; delete or rename it"]).await?;
         let after = scene.child(Child::Service).await?.context("it is there")?;
-        ensure!(after == before_adoption, "it was changed: {after:?}");
+        ensure!(after == before_the_engine, "it was changed: {after:?}");
         Ok(())
     })
     .await?;

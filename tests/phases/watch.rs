@@ -50,13 +50,11 @@ pub async fn until<T: Watched>(
             }
         }
     };
-    match tokio::time::timeout(PATIENCE, search).await {
-        Ok(found) => found,
-        Err(_) => {
-            let last = serde_json::to_string_pretty(&known).unwrap_or_else(|error| error.to_string());
-            Err(anyhow!("{what}: not within {PATIENCE:?}; last seen: {last}"))
-        }
+    if let Ok(found) = tokio::time::timeout(PATIENCE, search).await {
+        return found;
     }
+    let last = serde_json::to_string_pretty(&known).unwrap_or_else(|error| error.to_string());
+    Err(anyhow!("{what}: not within {PATIENCE:?}; last seen: {last}"))
 }
 
 /// Waits until the object of a name fulfils a condition.
