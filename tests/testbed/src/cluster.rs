@@ -15,6 +15,7 @@ use crate::process::{Component, Lifetime};
 use crate::{binaries, files, ports};
 
 const APISERVER: &str = "kube-apiserver";
+const CLIENTS: [&str; 3] = ["kube-controller-manager", "kube-scheduler", "kwok"];
 const POLL: Duration = Duration::from_millis(50);
 
 /// How to start a [`Cluster`].
@@ -111,7 +112,7 @@ impl Cluster {
         if !manifests.is_empty() {
             self.apply_yaml(manifests).await?;
         }
-        for name in ["kube-controller-manager", "kube-scheduler", "kwok"] {
+        for name in CLIENTS {
             self.with(name, Component::start)?;
         }
         let accounts = Api::<ServiceAccount>::default_namespaced(self.client());
@@ -179,10 +180,18 @@ impl Cluster {
         })
     }
 
-    /// Starts the API server again on its port and waits until it is ready.
+    /// Starts the API server again on its port and waits until it is ready. The components that talk to it are started anew:
+    /// left alone they would come back one by one, the last after a minute.
     pub async fn start_apiserver(&self) -> Result<()> {
         self.with(APISERVER, Component::start)?;
-        self.wait_ready().await
+        self.wait_ready().await?;
+        for name in CLIENTS {
+            self.with(name, |component| {
+                component.kill();
+                component.start()
+            })?;
+        }
+        Ok(())
     }
 
     /// Stops the API server and starts it again.
