@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::cli::{COMMIT, Options, VERSION};
-use crate::controllers::gate::Gate;
+use crate::controllers::queue::Queue;
 use crate::controllers::wake::Wakeups;
 use crate::controllers::{self, Context, Memories, SharedContext};
 use crate::observe::Opener;
@@ -98,7 +98,7 @@ pub async fn run(options: Options) -> Result<(), StartupError> {
     } else {
         metrics.set_leader(true);
     }
-    work(&options, &context, leadership.as_mut(), &shutdown).await?;
+    work(&options, &context, leadership.as_mut(), &mut watches).await?;
     if let Some(leadership) = leadership {
         leadership.release().await;
     }
@@ -110,12 +110,10 @@ async fn work(
     options: &Options,
     context: &SharedContext,
     leadership: Option<&mut Leadership>,
-    shutdown: &CancellationToken,
+    watches: &mut JoinSet<()>,
 ) -> Result<(), StartupError> {
-    let mut running = JoinSet::new();
-    for namespace in namespaces(options) {
-        running.spawn(controllers::run::<LMCacheEngine>(context.clone(), namespace));
-    }
+    let kinds = [controllers::serve::<LMCacheEngine>(context, &namespaces(options), watches)];
+    let mut workers = controllers::work(context, kinds, options.max_concurrent_reconciles);
     info!("Started the controllers");
     let lost = async {
         match leadership {
@@ -125,9 +123,9 @@ async fn work(
     };
     tokio::select! {
         () = lost => return Err(StartupError::LeadershipLost),
-        () = shutdown.cancelled() => {}
+        () = context.shutdown.cancelled() => {}
     }
-    let ended = async { while running.join_next().await.is_some() {} };
+    let ended = async { while workers.join_next().await.is_some() {} };
     if tokio::time::timeout(STOP_LIMIT, ended).await.is_err() {
         warn!("Gave up reconciles that did not end within {} s", STOP_LIMIT.as_secs());
     }
@@ -141,7 +139,8 @@ fn context(
     shutdown: CancellationToken,
     watches: &mut JoinSet<()>,
 ) -> SharedContext {
-    let wakeups = Wakeups::default();
+    let queue = Queue::default();
+    let wakeups = Wakeups::new(queue.clone());
     let namespaces = namespaces(options);
     let caches = Opener { client: &client, namespaces: &namespaces, wakeups: &wakeups, metrics }.open(watches);
     let host = std::env::var("HOSTNAME").ok().filter(|host| !host.is_empty());
@@ -152,7 +151,7 @@ fn context(
         cross_namespace_secrets: options.cross_namespace_secrets,
         metrics: metrics.clone(),
         reporter: Reporter { instance: host.unwrap_or_else(|| "manager".to_owned()) },
-        gate: Gate::new(options.max_concurrent_reconciles.into()),
+        queue,
         wakeups,
         memories: Memories::default(),
         shutdown,

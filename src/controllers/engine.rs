@@ -1,29 +1,30 @@
 //! The controller of every engine kind: what it watches, who is served when, and what happens on errors.
 
-use std::collections::HashMap;
-use std::convert::Infallible;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::Api;
-use kube::runtime::controller::{Action, Config};
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{Controller, Predicate as _, PredicateConfig, WatchStreamExt, predicates, reflector};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
 use lmcache_observability::ReconcileResult;
 use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{Instrument, debug, error, info_span};
 
-use super::gate::Ticket;
+use super::queue::{Priority, Ticket};
 use super::reconcile::{RECONCILE_TIMEOUT, ReconcileError};
-use super::{SharedContext, jittered, pause_after};
+use super::{Reconcile, SharedContext, jittered, pause_after};
 use crate::key::Key;
-use crate::observe::{self, Guarded};
+use crate::observe::{self, Cache, Feed, Guarded};
 use crate::publish::PublishError;
 use crate::render::Engine;
 
@@ -31,60 +32,38 @@ use crate::render::Engine;
 pub trait ManagedEngine: Engine + Clone + Debug + DeserializeOwned + Send + Sync + 'static {}
 impl<E: Engine + Clone + Debug + DeserializeOwned + Send + Sync + 'static> ManagedEngine for E {}
 
-/// Watches one engine kind in one namespace, or in all, and reconciles until the shutdown.
-pub async fn run<E: ManagedEngine>(context: SharedContext, namespace: Option<String>) {
-    let kind = E::kind_label();
-    let api: Api<Guarded<E>> = match &namespace {
-        Some(namespace) => Api::namespaced(context.client.clone(), namespace),
-        None => Api::all(context.client.clone()),
-    };
-    let (store, writer) = reflector::store();
-    let resource = E::resource_label();
-    let mut notice = Notice::<E> { context: context.clone(), store: store.clone(), generations: HashMap::new() };
-    let metrics = context.metrics.clone();
-    let mut listed = Vec::new();
-    let stream = watcher::watcher(api, watcher::Config::default().streaming_lists())
-        .backoff(observe::backoff())
-        .modify(trim)
-        .reflect(writer)
-        .inspect(move |event| match event {
-            Ok(event) => notice.take(event),
-            Err(error) => observe::report(resource, error, &metrics),
-        })
-        .filter_map(|event| std::future::ready(event.ok()))
-        .flat_map(move |event| stream::iter(touched(&mut listed, event)).map(Ok::<_, watcher::Error>))
-        .predicate_filter(
-            predicates::generation.combine(predicates::finalizers).combine(predicates::annotations),
-            PredicateConfig::default(),
-        );
-    let shutdown = context.shutdown.clone();
-    let wakeups = context.wakeups.listen(kind, namespace).map(|key| ObjectRef::new(&key.name).within(&key.namespace));
-    let everyone = context.wakeups.everyone();
-    let reconciler = Arc::new(Reconciler::<E> { context, store: store.clone() });
-    Controller::for_stream(stream, store)
-        .with_config(Config::default())
-        .reconcile_on(wakeups)
-        .reconcile_all_on(everyone)
-        .graceful_shutdown_on(shutdown.cancelled_owned())
-        .run(
-            |object, reconciler| async move { reconciler.turn(object).await },
-            |_, _, _| Action::await_change(),
-            reconciler,
-        )
-        .for_each(|_| std::future::ready(()))
-        .await;
+/// Starts to watch one engine kind, and gives who reconciles it.
+pub fn serve<E: ManagedEngine>(
+    context: &SharedContext,
+    namespaces: &[Option<String>],
+    watches: &mut JoinSet<()>,
+) -> (&'static str, Arc<dyn Reconcile>) {
+    let (engines, feeds) = Cache::new(namespaces, &(), |engine: &Guarded<E>| Some(key_of(engine.meta())));
+    for (namespace, feed) in namespaces.iter().zip(feeds) {
+        let api: Api<Guarded<E>> = match namespace {
+            Some(namespace) => Api::namespaced(context.client.clone(), namespace),
+            None => Api::all(context.client.clone()),
+        };
+        watches.spawn(watch(context.clone(), api, feed));
+    }
+    (E::kind_label(), Arc::new(Reconciler { context: context.clone(), engines }))
 }
 
-/// The objects that an event is about, not before the store holds them. A list reaches the store as a whole when it is
-/// complete; a reconcile that ran before would not find a new object, or find an old version, and nothing would run it again.
-fn touched<K>(listed: &mut Vec<K>, event: Event<K>) -> Vec<K> {
-    match event {
-        Event::Init => listed.clear(),
-        Event::InitApply(object) => listed.push(object),
-        Event::InitDone => return std::mem::take(listed),
-        Event::Apply(object) | Event::Delete(object) => return vec![object],
+async fn watch<E: ManagedEngine>(context: SharedContext, api: Api<Guarded<E>>, mut feed: Feed<Guarded<E>>) {
+    let metrics = context.metrics.clone();
+    let mut notice = Notice { context, kind: E::kind_label(), seen: HashMap::new(), listed: HashSet::new() };
+    let settings = watcher::Config::default().streaming_lists();
+    let mut events = pin!(watcher(api, settings).backoff(observe::backoff()).modify(trim));
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                // The cache first: whoever is woken looks into it.
+                feed.take(&event);
+                notice.take(&event);
+            }
+            Err(error) => observe::report(E::resource_label(), &error, &metrics),
+        }
     }
-    Vec::new()
 }
 
 /// Of the metadata only what a reconcile reads is kept.
@@ -100,38 +79,66 @@ where
     }
 }
 
-/// Notices edits, so that they go first, and deletions, so that nothing is remembered of them.
-struct Notice<E: ManagedEngine> {
-    context: SharedContext,
-    store: Store<Guarded<E>>,
-    generations: HashMap<Key, i64>,
+/// What of a resource concerns a reconcile; a status that we wrote ourselves does not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    generation: i64,
+    rest: u64,
 }
 
-impl<E: ManagedEngine> Notice<E> {
-    fn take(&mut self, event: &Event<Guarded<E>>) {
+impl Seen {
+    fn of(meta: &ObjectMeta) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (&meta.uid, &meta.finalizers, &meta.annotations, meta.deletion_timestamp.is_some()).hash(&mut hasher);
+        Seen { generation: meta.generation.unwrap_or_default(), rest: hasher.finish() }
+    }
+}
+
+/// Notices edits, so that they go first, and deletions, so that nothing is remembered of them.
+struct Notice {
+    context: SharedContext,
+    kind: &'static str,
+    seen: HashMap<Key, Seen>,
+    listed: HashSet<Key>,
+}
+
+impl Notice {
+    fn take<K: Resource>(&mut self, event: &Event<K>) {
         match event {
-            Event::Apply(object) => {
-                let (key, generation) = (key_of(object.meta()), object.meta().generation.unwrap_or_default());
-                if self.generations.insert(key.clone(), generation) != Some(generation) {
-                    self.context.gate.promote(&(E::kind_label(), key));
+            Event::Init => self.listed.clear(),
+            // A list reaches the cache as a whole when it is complete; before, a reconcile would not find it.
+            Event::InitApply(object) => {
+                let key = key_of(object.meta());
+                self.context.wakeups.known(&(self.kind, key.clone()));
+                self.seen.insert(key.clone(), Seen::of(object.meta()));
+                self.listed.insert(key);
+            }
+            Event::InitDone => {
+                let gone: Vec<Key> = self.seen.keys().filter(|key| !self.listed.contains(key)).cloned().collect();
+                gone.iter().for_each(|key| self.forget(key));
+                for key in std::mem::take(&mut self.listed) {
+                    self.context.queue.add((self.kind, key), Priority::Ordinary);
                 }
             }
-            Event::InitApply(object) => {
-                self.generations.insert(key_of(object.meta()), object.meta().generation.unwrap_or_default());
-            }
+            Event::Apply(object) => self.applied(object.meta()),
             Event::Delete(object) => self.forget(&key_of(object.meta())),
-            Event::Init => {}
-            Event::InitDone => {
-                let gone = |key: &&Key| self.store.get(&ObjectRef::new(&key.name).within(&key.namespace)).is_none();
-                let gone: Vec<Key> = self.generations.keys().filter(gone).cloned().collect();
-                gone.iter().for_each(|key| self.forget(key));
-            }
+        }
+    }
+
+    fn applied(&mut self, meta: &ObjectMeta) {
+        let (key, now) = (key_of(meta), Seen::of(meta));
+        let ticket = (self.kind, key.clone());
+        self.context.wakeups.known(&ticket);
+        match self.seen.insert(key, now) {
+            Some(before) if before == now => {}
+            Some(before) if before.generation == now.generation => self.context.queue.add(ticket, Priority::Ordinary),
+            _ => self.context.queue.add(ticket, Priority::Urgent),
         }
     }
 
     fn forget(&mut self, key: &Key) {
-        self.generations.remove(key);
-        self.context.forget(&(E::kind_label(), key.clone()));
+        self.seen.remove(key);
+        self.context.forget(&(self.kind, key.clone()));
     }
 }
 
@@ -142,68 +149,39 @@ fn key_of(meta: &ObjectMeta) -> Key {
 /// Reconciles engines of one kind.
 pub(super) struct Reconciler<E: ManagedEngine> {
     pub(super) context: SharedContext,
-    pub(super) store: Store<Guarded<E>>,
+    pub(super) engines: Cache<Guarded<E>>,
+}
+
+impl<E: ManagedEngine> Reconcile for Reconciler<E> {
+    fn turn(self: Arc<Self>, ticket: Ticket) -> BoxFuture<'static, Option<Duration>> {
+        async move {
+            let object = self.engines.get(&ticket.1.namespace, &ticket.1.name)?;
+            let started = Instant::now();
+            let meta = object.meta();
+            let span = info_span!("reconcile", kind = ticket.0, namespace = %ticket.1.namespace, name = %ticket.1.name,
+                generation = meta.generation.unwrap_or_default());
+            let uid = meta.uid.as_deref().unwrap_or_default();
+            let work = self.reconcile(&object, &ticket).instrument(span.clone());
+            let result = tokio::time::timeout(RECONCILE_TIMEOUT, work).await.unwrap_or(Err(ReconcileError::Timeout));
+            let outcome = if result.is_ok() { ReconcileResult::Success } else { ReconcileResult::Error };
+            self.context.metrics.reconcile_finished(ticket.0, outcome, started.elapsed());
+            result.unwrap_or_else(|error| Some(span.in_scope(|| self.failed(&ticket, uid, &error))))
+        }
+        .boxed()
+    }
 }
 
 impl<E: ManagedEngine> Reconciler<E> {
-    /// Waits for a turn, reconciles, and says when to come again.
-    async fn turn(&self, object: Arc<Guarded<E>>) -> Result<Action, Infallible> {
-        let kind = E::kind_label();
-        let ticket: Ticket = (kind, key_of(object.meta()));
-        self.context.metrics.queue_depth(kind, self.context.gate.waiting());
-        let _permit = tokio::select! {
-            permit = self.context.gate.enter(ticket.clone()) => permit,
-            () = self.context.shutdown.cancelled() => return Ok(Action::await_change()),
-        };
-        let _in_flight = self.context.metrics.reconcile_started(kind);
-        // It may have changed, or gone, while it waited.
-        let Some(object) = self.store.get(&ObjectRef::from_obj(&*object)) else { return Ok(Action::await_change()) };
-        let started = Instant::now();
-        let meta = object.meta();
-        let span = info_span!("reconcile", kind, namespace = %ticket.1.namespace, name = %ticket.1.name,
-            generation = meta.generation.unwrap_or_default());
-        let uid = meta.uid.clone().unwrap_or_default();
-        let work = Box::pin(self.reconcile(&object, &ticket)).instrument(span.clone());
-        let result = tokio::time::timeout(RECONCILE_TIMEOUT, work).await.unwrap_or(Err(ReconcileError::Timeout));
-        let outcome = if result.is_ok() { ReconcileResult::Success } else { ReconcileResult::Error };
-        self.context.metrics.reconcile_finished(kind, outcome, started.elapsed());
-        Ok(result.unwrap_or_else(|error| span.in_scope(|| self.failed(&ticket, &uid, &error))))
-    }
-
-    fn failed(&self, ticket: &Ticket, uid: &str, error: &ReconcileError) -> Action {
+    /// Tells of an error, and says when to try again.
+    fn failed(&self, ticket: &Ticket, uid: &str, error: &ReconcileError) -> Duration {
         self.context.metrics.reconcile_error(ticket.0, error.label());
         if matches!(error, ReconcileError::Publish(PublishError::Stale)) {
             debug!("Status changed underneath, looking again");
-            return Action::requeue(jittered(Duration::from_millis(100), 1.0));
+            return jittered(Duration::from_millis(100), 1.0);
         }
         let attempts = self.context.memories.count_error(ticket, uid);
         let error = observe::chain(error);
         error!(attempts, "Failed to reconcile: {error}");
-        Action::requeue(pause_after(attempts))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_listed_object_is_touched_when_the_list_is_complete() {
-        let mut listed = Vec::new();
-        let events = [
-            (Event::Init, vec![]),
-            (Event::InitApply("a"), vec![]),
-            // The watch broke in the middle of the list.
-            (Event::Init, vec![]),
-            (Event::InitApply("a"), vec![]),
-            (Event::InitApply("b"), vec![]),
-            (Event::InitDone, vec!["a", "b"]),
-            (Event::Apply("a"), vec!["a"]),
-            (Event::Delete("b"), vec!["b"]),
-        ];
-        for (event, expected) in events {
-            let what = format!("{event:?}");
-            assert_eq!(touched(&mut listed, event), expected, "{what}");
-        }
+        pause_after(attempts)
     }
 }

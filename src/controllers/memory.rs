@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use lmcache_crds::EngineStatus;
 use tokio::time::Instant;
 
-use super::gate::Ticket;
+use super::queue::Ticket;
 use crate::apply::Applied;
 use crate::observe::CredentialsMemo;
 use crate::render::{ChildKind, Resolved};
@@ -74,11 +74,6 @@ impl Memories {
     /// Forgets a resource that is gone.
     pub fn forget(&self, ticket: &Ticket) {
         self.lock().remove(ticket);
-    }
-
-    /// Every resource that is remembered.
-    pub fn tickets(&self) -> Vec<Ticket> {
-        self.lock().keys().cloned().collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Ticket, Memory>> {

@@ -2,10 +2,11 @@
 
 mod children;
 mod engine;
-pub mod gate;
 mod memory;
+pub mod queue;
 mod reconcile;
 pub mod wake;
+mod workers;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -15,14 +16,15 @@ use kube::Client;
 use lmcache_observability::Metrics;
 use tokio_util::sync::CancellationToken;
 
-pub use engine::{ManagedEngine, run};
+pub use engine::{ManagedEngine, serve};
 pub use memory::Memories;
+pub use workers::{Reconcile, work};
 
 use crate::cli::CrossNamespaceSecrets;
 use crate::observe::Caches;
 use crate::publish::Reporter;
 use crate::render;
-use gate::Gate;
+use queue::Queue;
 use wake::Wakeups;
 
 /// What every controller works with.
@@ -40,7 +42,7 @@ pub struct Context {
     /// Who signs Events.
     pub reporter: Reporter,
     /// Who is worked on.
-    pub gate: Gate,
+    pub queue: Queue,
     /// Who is woken.
     pub wakeups: Wakeups,
     /// What is remembered.
@@ -51,10 +53,9 @@ pub struct Context {
 
 impl Context {
     /// Forgets a resource that is gone, with its series.
-    pub fn forget(&self, ticket: &gate::Ticket) {
+    pub fn forget(&self, ticket: &queue::Ticket) {
         self.memories.forget(ticket);
-        self.gate.forget(ticket);
-        self.wakeups.refer(ticket, &[]);
+        self.wakeups.forget(ticket);
         self.metrics.forget(ticket.0, &ticket.1.namespace, &ticket.1.name);
     }
 }

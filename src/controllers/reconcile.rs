@@ -6,8 +6,6 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
-use kube::runtime::controller::Action;
-use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use lmcache_crds::EngineStatus;
 use lmcache_states::{Advance, Children, Counts, DependencyIssue, Observation, advance};
@@ -17,8 +15,8 @@ use tracing::{Instrument, info_span, warn};
 
 use super::children::{apply_all, failure, nothing_changed};
 use super::engine::{ManagedEngine, Reconciler};
-use super::gate::Ticket;
 use super::memory::Memory;
+use super::queue::Ticket;
 use super::{Context, jittered, pause_after};
 use crate::apply::Owner;
 use crate::key::Key;
@@ -86,14 +84,18 @@ struct Attempt {
 
 impl<E: ManagedEngine> Reconciler<E> {
     /// One reconcile; says when to come again.
-    pub(super) async fn reconcile(&self, object: &Guarded<E>, ticket: &Ticket) -> Result<Action, ReconcileError> {
+    pub(super) async fn reconcile(
+        &self,
+        object: &Guarded<E>,
+        ticket: &Ticket,
+    ) -> Result<Option<Duration>, ReconcileError> {
         let meta = object.meta();
         if meta.finalizers.iter().flatten().any(|f| f == LEGACY_FINALIZER) {
             self.strip_finalizer(object).await?;
-            return Ok(Action::await_change());
+            return Ok(None);
         }
         if meta.deletion_timestamp.is_some() {
-            return Ok(Action::await_change());
+            return Ok(None);
         }
         let mut memory = self.context.memories.take(ticket, meta.uid.as_deref().unwrap_or_default());
         let result = match object {
@@ -104,7 +106,7 @@ impl<E: ManagedEngine> Reconciler<E> {
             memory.errors = 0;
         }
         self.context.memories.put(ticket.clone(), memory);
-        if self.store.get(&ObjectRef::from_obj(object)).is_none() {
+        if self.engines.get(&ticket.1.namespace, &ticket.1.name).is_none() {
             // Deleted meanwhile: what the deletion made forget must not come back.
             self.context.forget(ticket);
         }
@@ -127,7 +129,12 @@ impl<E: ManagedEngine> Reconciler<E> {
         }
     }
 
-    async fn engine(&self, engine: &E, ticket: &Ticket, memory: &mut Memory) -> Result<Action, ReconcileError> {
+    async fn engine(
+        &self,
+        engine: &E,
+        ticket: &Ticket,
+        memory: &mut Memory,
+    ) -> Result<Option<Duration>, ReconcileError> {
         let subject = Self::subject(engine.meta(), &ticket.1, engine.status(), memory);
         let attempt = self.attempt(engine, &subject, ticket, memory).await;
         memory.failures = if let Children::Failed(failures) = &attempt.children { failures[0].attempts } else { 0 };
@@ -148,7 +155,7 @@ impl<E: ManagedEngine> Reconciler<E> {
         malformed: &Malformed,
         ticket: &Ticket,
         memory: &mut Memory,
-    ) -> Result<Action, ReconcileError> {
+    ) -> Result<Option<Duration>, ReconcileError> {
         warn!("Failed to decode: {}", malformed.errors.join("; "));
         let subject = Self::subject(object.meta(), &ticket.1, malformed.status.as_ref(), memory);
         let attempt =
@@ -230,7 +237,7 @@ impl<E: ManagedEngine> Reconciler<E> {
         progress_deadline: Duration,
         now: Timestamp,
         memory: &mut Memory,
-    ) -> Result<Action, ReconcileError> {
+    ) -> Result<Option<Duration>, ReconcileError> {
         let before = &subject.before;
         let observation = Observation {
             generation: subject.generation,
@@ -266,7 +273,7 @@ impl<E: ManagedEngine> Reconciler<E> {
             && let Some(rest) = memory.written_at.and_then(|at| COUNTS_INTERVAL.checked_sub(at.elapsed()))
             && *before != after
         {
-            return Ok(Action::requeue(rest.min(again)));
+            return Ok(Some(rest.min(again)));
         }
         let version = subject.version.clone();
         let change = Change { owner: &subject.owner, version, before, after: &after, steps: &steps };
@@ -277,9 +284,9 @@ impl<E: ManagedEngine> Reconciler<E> {
                 memory.written_at = Some(Instant::now());
             }
             Published::Unchanged => {}
-            Published::Gone => return Ok(Action::await_change()),
+            Published::Gone => return Ok(None),
         }
-        Ok(Action::requeue(again))
+        Ok(Some(again))
     }
 }
 

@@ -21,7 +21,7 @@ use super::cache::{Cache, Feed};
 use super::live::Live;
 use super::trouble;
 use super::views::{EventView, NodeView, PodView, controller_of, trim_metadata};
-use crate::controllers::wake::{Wake, Wakeups};
+use crate::controllers::wake::Wakeups;
 use crate::key::Key;
 use crate::render::ChildKind;
 
@@ -226,7 +226,7 @@ impl Opener<'_> {
 
     fn wake_by_name(&self) -> impl Fn(&Key) + Send + Sync + 'static {
         let wakeups = self.wakeups.clone();
-        move |key| wakeups.wake(&Wake { kind: None, key: key.clone(), at_once: false })
+        move |key| wakeups.touch(key)
     }
 
     fn spawn<K>(
