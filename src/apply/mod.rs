@@ -170,14 +170,13 @@ impl Applier<'_> {
                 Ok((ApplyOutcome::Created, Applied::written(&metadata, intent)))
             }
             Err(Error::Api(status)) if status.code == 409 => self.take_existing(child, intent).await,
-            Err(error) => Err(self.explain(child.kind, "patch", &error)),
+            Err(error) => Err(refused(child.kind, "patch", &error)),
         }
     }
 
     /// An object of that name exists that the cache, selected by our labels, does not show.
     async fn take_existing(&self, child: &Child, intent: u64) -> Result<(ApplyOutcome, Applied), ApplyError> {
-        let live =
-            self.metadata(child.kind).get_opt(&child.name).await.map_err(|e| self.explain(child.kind, "get", &e))?;
+        let live = self.metadata(child.kind).get_opt(&child.name).await.map_err(|e| refused(child.kind, "get", &e))?;
         let Some(live) = live else {
             return Err(ApplyError::Unavailable("it was deleted while it was being applied".to_owned()));
         };
@@ -219,8 +218,7 @@ impl Applier<'_> {
             }
             None => self.patch(child, &child.object).await,
         };
-        sent.map(|metadata| Applied::written(&metadata, intent))
-            .map_err(|error| self.explain(child.kind, "patch", &error))
+        sent.map(|metadata| Applied::written(&metadata, intent)).map_err(|error| refused(child.kind, "patch", &error))
     }
 
     /// Only the metadata comes back: the watch delivers the rest.
@@ -250,17 +248,17 @@ impl Applier<'_> {
                 Ok(ApplyOutcome::Configured)
             }
             Err(Error::Api(status)) if status.code == 404 => Ok(ApplyOutcome::Unchanged),
-            Err(error) => Err(self.explain(kind, "delete", &error)),
+            Err(error) => Err(refused(kind, "delete", &error)),
         }
     }
 
     fn metadata(&self, kind: ChildKind) -> Api<PartialObjectMeta<DynamicObject>> {
         Api::namespaced_with(self.client.clone(), &self.owner.namespace, &kind.api_resource())
     }
+}
 
-    fn explain(&self, kind: ChildKind, verb: &str, error: &Error) -> ApplyError {
-        explain(&kind.api_resource().plural, verb, error)
-    }
+fn refused(kind: ChildKind, verb: &str, error: &Error) -> ApplyError {
+    explain(&kind.api_resource().plural, verb, error)
 }
 
 /// What a failed request means, in words that name the fix.

@@ -42,7 +42,7 @@ pub(super) async fn apply_all(
     memory.rendered = None;
     let labels = render::selector_labels(&owner.name);
     let selector: Vec<(&str, &str)> = labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    let applier = Applier { client: &context.client, owner: owner, selector: &selector };
+    let applier = Applier { client: &context.client, owner, selector: &selector };
     let wanted = children.wanted.into_iter();
     // Pods need their credentials, and should never be open; everything else does not wait for anything.
     let (first, rest): (Vec<Child>, Vec<Child>) =

@@ -115,7 +115,9 @@ impl Notice {
             }
             Event::InitDone => {
                 let gone: Vec<Key> = self.seen.keys().filter(|key| !self.listed.contains(key)).cloned().collect();
-                gone.iter().for_each(|key| self.forget(key));
+                for key in &gone {
+                    self.forget(key);
+                }
                 for key in std::mem::take(&mut self.listed) {
                     self.context.queue.add((self.kind, key), Priority::Ordinary);
                 }

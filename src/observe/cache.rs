@@ -122,7 +122,6 @@ where
     pub fn take(&mut self, event: &Event<K>) -> BTreeSet<Key> {
         let mut concerned = BTreeSet::new();
         match event {
-            Event::Init => {}
             Event::InitApply(object) | Event::Apply(object) => {
                 self.note(object);
                 if let Some((owner, key)) = self.place(object) {
@@ -147,7 +146,7 @@ where
                     concerned.insert(owner);
                 }
             }
-            Event::InitDone => {}
+            Event::Init | Event::InitDone => {}
         }
         self.writer.apply_watcher_event(event);
         if matches!(event, Event::InitDone) {

@@ -15,7 +15,7 @@ pub enum Guarded<K> {
     /// The resource.
     Valid(K),
     /// It cannot be decoded.
-    Malformed(Malformed),
+    Malformed(Box<Malformed>),
 }
 
 /// What can still be read of a resource that cannot be decoded.
@@ -32,11 +32,11 @@ impl<'de, K: serde::de::DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = Value::deserialize(deserializer)?;
         K::deserialize(&object).map(Guarded::Valid).or_else(|error| {
-            Ok(Guarded::Malformed(Malformed {
+            Ok(Guarded::Malformed(Box::new(Malformed {
                 metadata: ObjectMeta::deserialize(&object["metadata"]).map_err(D::Error::custom)?,
                 errors: explain(&object, &error),
                 status: EngineStatus::deserialize(&object["status"]).ok(),
-            }))
+            })))
         })
     }
 }

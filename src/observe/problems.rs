@@ -19,13 +19,13 @@ pub fn problem_of(pod: &PodView, node: Option<&NodeView>, events: &[Arc<EventVie
         .or_else(|| mount_trouble(pod, events))
 }
 
-fn problem(kind: ProblemKind, message: String) -> Option<Problem> {
-    Some(Problem { kind, message })
+fn problem(kind: ProblemKind, message: String) -> Problem {
+    Problem { kind, message }
 }
 
 fn node_trouble(node: Option<&NodeView>) -> Option<Problem> {
     let message = node?.not_ready()?;
-    problem(ProblemKind::NodeNotReady, format!("the node is not ready: {}", or_unknown(message)))
+    Some(problem(ProblemKind::NodeNotReady, format!("the node is not ready: {}", or_unknown(message))))
 }
 
 /// A kubelet that refuses a pod at admission marks the whole pod as failed; an eviction is replaced without help.
@@ -36,14 +36,17 @@ fn refusal(pod: &PodView) -> Option<Problem> {
         return None;
     }
     let message = status.message.as_deref().unwrap_or_default();
-    problem(ProblemKind::AdmissionRefused, format!("the kubelet refused the pod: {reason}: {}", or_unknown(message)))
+    Some(problem(
+        ProblemKind::AdmissionRefused,
+        format!("the kubelet refused the pod: {reason}: {}", or_unknown(message)),
+    ))
 }
 
 fn unschedulable(pod: &PodView) -> Option<Problem> {
     let condition = pod.condition("PodScheduled").filter(|c| c.status == "False")?;
     let reason = condition.reason.as_deref().filter(|reason| *reason != "SchedulingGated").unwrap_or("Unschedulable");
     let message = condition.message.as_deref().unwrap_or_default();
-    problem(ProblemKind::Unschedulable, format!("{reason}: {}", or_unknown(message)))
+    Some(problem(ProblemKind::Unschedulable, format!("{reason}: {}", or_unknown(message))))
 }
 
 fn container_trouble(pod: &PodView, events: &[Arc<EventView>]) -> Option<Problem> {
@@ -71,23 +74,23 @@ fn waiting(
         | "ErrImageNeverPull"
         | "ImageInspectError"
         | "RegistryUnavailable"
-        | "SignatureValidationFailed" => problem(
+        | "SignatureValidationFailed" => Some(problem(
             ProblemKind::ImagePull,
             format!(
                 "container {name}: {reason}: {} (image {}); check spec.image and spec.imagePullSecrets",
                 or_unknown(message),
                 container.image
             ),
-        ),
+        )),
         "CreateContainerConfigError"
         | "CreateContainerError"
         | "RunContainerError"
         | "PreCreateHookError"
         | "PreStartHookError"
         | "PostStartHookError" => {
-            problem(ProblemKind::ContainerCreate, format!("container {name}: {reason}: {}", or_unknown(message)))
+            Some(problem(ProblemKind::ContainerCreate, format!("container {name}: {reason}: {}", or_unknown(message))))
         }
-        "CrashLoopBackOff" => crash(pod, container, last_end(container), "CrashLoopBackOff", events),
+        "CrashLoopBackOff" => Some(crash(pod, container, last_end(container), "CrashLoopBackOff", events)),
         _ => None,
     }
 }
@@ -100,11 +103,11 @@ fn ended(
     events: &[Arc<EventView>],
 ) -> Option<Problem> {
     if let Some(end) = state.terminated.as_ref().filter(|end| end.exit_code != 0) {
-        return crash(pod, container, Some(end), "Terminated", events);
+        return Some(crash(pod, container, Some(end), "Terminated", events));
     }
     let again = state.running.is_some() && container.restart_count >= 2;
     let end = last_end(container).filter(|end| again && end.exit_code != 0)?;
-    crash(pod, container, Some(end), "restarting", events)
+    Some(crash(pod, container, Some(end), "restarting", events))
 }
 
 fn last_end(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
@@ -117,7 +120,7 @@ fn crash(
     end: Option<&ContainerStateTerminated>,
     state: &str,
     events: &[Arc<EventView>],
-) -> Option<Problem> {
+) -> Problem {
     let (name, restarts) = (&container.name, container.restart_count);
     let exit = end.map_or_else(|| "an unknown exit code".to_owned(), |end| format!("exit code {}", end.exit_code));
     if end.and_then(|end| end.reason.as_deref()) == Some("OOMKilled") {
@@ -150,7 +153,7 @@ fn crash(
 fn mount_trouble(pod: &PodView, events: &[Arc<EventView>]) -> Option<Problem> {
     let started = pod.status.container_statuses.iter().any(|c| c.started == Some(true));
     let event = about(pod, events, "FailedMount").max_by_key(|event| event.seen()).filter(|_| !started)?;
-    problem(ProblemKind::VolumeMount, format!("FailedMount: {}", or_unknown(&event.message)))
+    Some(problem(ProblemKind::VolumeMount, format!("FailedMount: {}", or_unknown(&event.message))))
 }
 
 fn about<'a>(

@@ -107,7 +107,7 @@ impl Opener<'_> {
     /// Opens the caches.
     pub fn open(&self, tasks: &mut JoinSet<()>) -> Caches {
         let (served, serves) = tokio::sync::watch::channel(false);
-        self.service_monitor_crd(served, tasks);
+        self.service_monitor_crd(&served, tasks);
         let service_monitors_listed = Arc::new(AtomicBool::new(false));
         let mut children = |kind: ChildKind| self.children(kind, None, tasks);
         let daemonsets = children(ChildKind::DaemonSet);
@@ -157,7 +157,8 @@ impl Opener<'_> {
             Some(Key::new(pod.metadata.namespace.as_deref()?, controller.name.as_str()))
         });
         for (namespace, feed) in self.namespaces.iter().zip(feeds) {
-            let watch = Watch { api: self.api(namespace), config: settings().labels(OURS), feed, resource: "pods" };
+            let watch =
+                Watch { api: self.api(namespace.as_deref()), config: settings().labels(OURS), feed, resource: "pods" };
             self.spawn(watch, PodView::trim, self.wake_by_name(), None, tasks);
         }
         cache
@@ -178,7 +179,7 @@ impl Opener<'_> {
         });
         for (namespace, feed) in self.namespaces.iter().zip(feeds) {
             let config = settings().fields(selector);
-            let watch = Watch { api: self.api(namespace), config, feed, resource: "events" };
+            let watch = Watch { api: self.api(namespace.as_deref()), config, feed, resource: "events" };
             // An Event about a DaemonSet wakes the engine of that name; trouble of a pod also changes the pod.
             self.spawn(watch, EventView::trim, self.wake_by_name(), None, tasks);
         }
@@ -190,7 +191,7 @@ impl Opener<'_> {
             Some(Key::new(secret.metadata.namespace.as_deref()?, secret.metadata.name.as_deref()?))
         });
         for (namespace, feed) in self.namespaces.iter().zip(feeds) {
-            let watch = Watch { api: self.api(namespace), config: settings(), feed, resource: "secrets" };
+            let watch = Watch { api: self.api(namespace.as_deref()), config: settings(), feed, resource: "secrets" };
             let wakeups = self.wakeups.clone();
             self.spawn(watch, trim_secret, move |source| wakeups.wake_referrers(source), None, tasks);
         }
@@ -198,7 +199,7 @@ impl Opener<'_> {
     }
 
     /// Says whether ServiceMonitors are served: by a watch, so that nothing has to be asked again and again.
-    fn service_monitor_crd(&self, served: tokio::sync::watch::Sender<bool>, tasks: &mut JoinSet<()>) {
+    fn service_monitor_crd(&self, served: &tokio::sync::watch::Sender<bool>, tasks: &mut JoinSet<()>) {
         let (cache, feeds) = Cache::new(&[None], &(), |crd: &PartialObjectMeta<CustomResourceDefinition>| {
             Some(Key::new("", crd.metadata.name.as_deref()?))
         });
@@ -214,7 +215,7 @@ impl Opener<'_> {
         }
     }
 
-    fn api<K>(&self, namespace: &Option<String>) -> Api<K>
+    fn api<K>(&self, namespace: Option<&str>) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {

@@ -37,7 +37,11 @@ impl Rule {
         let of_stored = |cel: &str| cel.replace("self", "oldSelf.value()");
         let mut forgiven = format!("oldSelf.hasValue() && !({})", of_stored(&self.cel));
         for value in unchanged {
-            forgiven += &format!(" && ({value}) == ({})", of_stored(value));
+            forgiven.push_str(" && (");
+            forgiven.push_str(value);
+            forgiven.push_str(") == (");
+            forgiven.push_str(&of_stored(value));
+            forgiven.push(')');
         }
         self.cel = format!("({}) || ({forgiven})", self.cel);
         self.forgives_stored = true;

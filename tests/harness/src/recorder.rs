@@ -24,6 +24,7 @@ use crate::recording::{Recording, Seen, Stream};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
+const FOREVER: Duration = Duration::from_hours(24);
 
 /// A recording in progress. Start it before the resource is created.
 #[derive(Debug)]
@@ -129,14 +130,20 @@ where
             ..watcher::Config::default()
         };
         let (stream, established) = (Arc::new(Mutex::new(Stream::default())), Arc::new(Notify::new()));
-        let mut head =
-            Head { stream: stream.clone(), established: established.clone(), listing: None, last_heard: None };
+        let mut head = Head {
+            stream: stream.clone(),
+            established: established.clone(),
+            listing: None,
+            last_heard: None,
+            deaf: false,
+        };
         let mut events = watcher(api.clone(), config).default_backoff().boxed();
         let task = tokio::spawn(async move {
             while let Some(event) = events.next().await {
                 // The watcher goes on after an error; when that costs versions, it lists anew.
-                if let Ok(event) = event {
-                    head.write(event, &trim);
+                match event {
+                    Ok(event) => head.write(event, &trim),
+                    Err(_) => head.interrupt(),
                 }
             }
         });
@@ -180,12 +187,30 @@ struct Head<T> {
     /// What a list that is under way has named so far.
     listing: Option<Vec<Option<String>>>,
     last_heard: Option<Instant>,
+    /// Whether the watch is broken; the last gap then has no end yet.
+    deaf: bool,
 }
 
 impl<T: Resource<DynamicType = ()> + Clone> Head<T> {
+    /// What happens from now on is heard of late, if at all.
+    fn interrupt(&mut self) {
+        if let Some(before) = self.last_heard
+            && !self.deaf
+        {
+            let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+            stream.gaps.push((before, before + FOREVER));
+            self.deaf = true;
+        }
+    }
+
     fn write(&mut self, event: Event<T>, trim: &impl Fn(&mut T)) {
         let at = Instant::now();
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut self.deaf)
+            && let Some(gap) = stream.gaps.last_mut()
+        {
+            gap.1 = at;
+        }
         let mut append = |mut object: T, deleted: bool| {
             let version = version(&object);
             let known = stream.seen.iter().rev().find(|it| it.object.meta().uid == object.meta().uid);

@@ -31,7 +31,7 @@ pub struct Seen<T> {
 pub struct Stream<T> {
     /// The versions.
     pub seen: Vec<Seen<T>>,
-    /// Times in which versions may have been missed because the watch had to start anew.
+    /// Times in which versions may have been missed, or were heard of late, because the watch was interrupted.
     pub gaps: Vec<(Instant, Instant)>,
 }
 
@@ -116,7 +116,7 @@ impl<K: PhaseObject> Recording<K> {
         violations
     }
 
-    /// How many statuses that claim Ready could not be checked against the workload because a watch had to start anew.
+    /// How many statuses that claim Ready could not be checked against the workload because a watch was interrupted.
     pub fn unverified(&self) -> usize {
         let ready = |status: &Status<'_>| status.record.phase == Phase::Ready;
         self.lives().iter().flatten().filter(|it| ready(it) && rules::near_gap(self, it.at)).count()
