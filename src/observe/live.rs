@@ -11,6 +11,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::views::controller_of;
+
 /// The name under which the operator applies (server-side apply).
 pub const FIELD_MANAGER: &str = "lmcache-operator";
 
@@ -110,9 +112,12 @@ impl TryFrom<Value> for Live {
         for key in ["creationTimestamp", "selfLink"] {
             metadata.as_object_mut().map(|m| m.remove(key));
         }
-        kept.labels = serde_json::from_value(metadata.get("labels").cloned().unwrap_or_default())?;
-        kept.owner_references = serde_json::from_value(metadata.get("ownerReferences").cloned().unwrap_or_default())?;
-        kept.annotations = serde_json::from_value(metadata.get("annotations").cloned().unwrap_or_default())?;
+        kept.owner_references = Deserialize::deserialize(&metadata["ownerReferences"])?;
+        // Only an object that nobody controls is judged by its labels.
+        if controller_of(&kept).is_none() {
+            kept.labels = Deserialize::deserialize(&metadata["labels"])?;
+        }
+        kept.annotations = Deserialize::deserialize(&metadata["annotations"])?;
         if let Some(annotations) = &mut kept.annotations {
             annotations.retain(|key, _| KEPT_ANNOTATIONS.contains(&key.as_str()));
         }

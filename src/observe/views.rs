@@ -99,6 +99,11 @@ impl PodView {
             self.spec.waits_for = target_node(&affinity);
         }
         self.status.conditions.retain(|c| c.type_ == "Ready" || c.type_ == "PodScheduled");
+        if self.ready() {
+            // Containers tell why a pod is not ready.
+            self.status.container_statuses = Vec::new();
+            self.status.init_container_statuses = Vec::new();
+        }
     }
 
     /// The condition of that type.

@@ -66,5 +66,5 @@ async fn table(resource: &str, flags: &[&str]) -> (Vec<String>, Vec<String>) {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let header = text.lines().next().map(words).unwrap_or_default();
     let row = text.lines().find(|line| words(line).first().is_some_and(|name| name.ends_with("columns")));
-    (header, row.map(words).unwrap_or_else(|| panic!("no row:\n{text}")))
+    (header, row.map_or_else(|| panic!("no row:\n{text}"), words))
 }

@@ -37,7 +37,7 @@ async fn a_log_filter_that_means_nothing_is_refused(#[case] name: &str, #[case] 
 
 #[tokio::test]
 async fn a_kubeconfig_that_cannot_be_read_is_named() {
-    let (missing, garbage, empty) = (file("missing"), file("garbage"), file("empty"));
+    let (missing, garbage, empty) = (file("missing"), file("garbage.yaml"), file("empty.yaml"));
     write(&garbage, "apiVersion: v1\nclusters: {this is: [not a kubeconfig\n").unwrap();
     write(&empty, "").unwrap();
     for (name, path) in [("missing", &missing), ("garbage", &garbage), ("empty", &empty)] {
@@ -51,6 +51,9 @@ async fn a_kubeconfig_that_cannot_be_read_is_named() {
             assert!(name == "empty" || text.contains(&path), "{way} with a file that is {name} is not named: {text}");
             assert_plain(&text);
         }
+    }
+    for path in [garbage, empty] {
+        std::fs::remove_file(path).unwrap();
     }
 }
 
@@ -86,16 +89,17 @@ fn assert_plain(text: &str) {
 /// Runs the binary with nothing but this environment until it ends; code and everything it wrote.
 async fn run(name: &str, environment: &[&str], flags: &[&str]) -> (Option<i32>, String) {
     let log = file(name);
-    let _ = std::fs::remove_file(&log);
     let mut args = vec!["-i".to_owned()];
     args.extend(environment.iter().map(|it| (*it).to_owned()));
     args.push(env!("CARGO_BIN_EXE_manager").to_owned());
     args.extend(["--health-probe-bind-address=127.0.0.1:0".to_owned()]);
     args.extend(flags.iter().map(|it| (*it).to_owned()));
-    let program = Program::start("manager", Path::new("env"), &args, log).unwrap();
+    let program = Program::start("manager", Path::new("env"), &args, log.clone()).unwrap();
     let mut operator = Operator { program };
     let (code, _) = ended(&mut operator, Duration::from_secs(10)).await.unwrap();
-    (code, operator.program.log())
+    let text = operator.program.log();
+    std::fs::remove_file(log).unwrap();
+    (code, text)
 }
 
 fn file(name: &str) -> PathBuf {

@@ -62,7 +62,7 @@ async fn restart(bed: &Bed, suite: &Harness, round: usize) {
     let (early, late) = (format!("early-{round}"), format!("late-{round}"));
     create(suite, &early).await;
     suite.patch("changed", json!({"spec": spec(round * 2 - 1)})).await.unwrap();
-    if round % 2 == 1 {
+    if !round.is_multiple_of(2) {
         break_pod(bed, suite, &pod).await;
     }
     bed.cluster.kill_apiserver().unwrap();
@@ -70,7 +70,7 @@ async fn restart(bed: &Bed, suite: &Harness, round: usize) {
     bed.cluster.start_apiserver().await.unwrap();
     create(suite, &late).await;
     suite.patch("changed", json!({"spec": spec(round * 2)})).await.unwrap();
-    if round % 2 == 0 {
+    if round.is_multiple_of(2) {
         break_pod(bed, suite, &pod).await;
     }
 

@@ -109,7 +109,7 @@ impl<'a> Account<'a> {
         let name = format!("operator-{}", self.namespace);
         role["metadata"] = json!({"name": name});
         let rules = role["rules"].as_array().cloned().unwrap_or_default();
-        role["rules"] = rules.into_iter().flat_map(|rule| split(rule, resource, verbs)).collect();
+        role["rules"] = rules.iter().flat_map(|rule| split(rule, resource, verbs)).collect();
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRoleBinding",
@@ -128,7 +128,7 @@ impl<'a> Account<'a> {
 }
 
 /// One rule of the role as one rule for each resource, without these verbs on this one.
-fn split(rule: Value, resource: &str, verbs: &[&str]) -> Vec<Value> {
+fn split(rule: &Value, resource: &str, verbs: &[&str]) -> Vec<Value> {
     let resources = rule["resources"].as_array().cloned().unwrap_or_default();
     let of = |it: Value| {
         let mut rule = rule.clone();

@@ -257,3 +257,40 @@ fn version<T: Resource>(object: &T) -> u64 {
 fn parse(resource_version: Option<&str>) -> u64 {
     resource_version.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(version: &str) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.uid = Some("u".to_owned());
+        pod.metadata.resource_version = Some(version.to_owned());
+        pod
+    }
+
+    #[test]
+    fn what_is_heard_after_an_interruption_lies_in_a_gap() {
+        let stream = Arc::new(Mutex::new(Stream::default()));
+        let mut head = Head {
+            stream: stream.clone(),
+            established: Arc::new(Notify::new()),
+            listing: None,
+            last_heard: None,
+            deaf: false,
+        };
+        let gaps = || stream.lock().unwrap_or_else(PoisonError::into_inner).gaps.clone();
+        head.interrupt();
+        assert_eq!(gaps(), [], "nothing was missed before the first list");
+        for event in [Event::Init, Event::InitApply(pod("1")), Event::InitDone] {
+            head.write(event, &|_| {});
+        }
+        head.interrupt();
+        head.interrupt();
+        assert!(gaps().len() == 1 && gaps()[0].1 > Instant::now(), "{:?}", gaps());
+        head.write(Event::Apply(pod("2")), &|_| {});
+        let (start, end) = gaps()[0];
+        let heard = stream.lock().unwrap_or_else(PoisonError::into_inner).seen[1].at;
+        assert!(gaps().len() == 1 && start <= heard && heard == end, "{:?}", gaps());
+    }
+}
