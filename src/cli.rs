@@ -145,7 +145,7 @@ struct Flags {
     #[arg(long, value_name = "RULE", value_enum, default_value = "consent")]
     cross_namespace_secrets: CrossNamespaceSecrets,
     /// How many resources are reconciled at once
-    #[arg(long, value_name = "COUNT", default_value = "8", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = clap::value_parser!(u16).range(1..=1024))]
     max_concurrent_reconciles: u16,
 
     /// error, warn, info, debug or trace, or a filter as target=level,...

@@ -223,7 +223,8 @@ impl Applier<'_> {
 
     /// Only the metadata comes back: the watch delivers the rest.
     async fn patch(&self, child: &Child, object: &Value) -> Result<ObjectMeta, Error> {
-        let params = PatchParams::apply(FIELD_MANAGER).force();
+        // What is rendered is typed, so there is no unknown field that the API server would have to look for.
+        let params = PatchParams::apply(FIELD_MANAGER).force().validation_ignore();
         let patched = self.metadata(child.kind).patch(&child.name, &params, &Patch::Apply(object)).await?;
         Ok(patched.metadata)
     }
