@@ -8,7 +8,7 @@ use super::queue::{Priority, Queue, Ticket};
 use crate::key::Key;
 
 /// How long touches of one resource are gathered: a rollout touches a workload and its pods many times within moments.
-pub const WINDOW: Duration = Duration::from_millis(400);
+pub const WINDOW: Duration = Duration::from_millis(600);
 
 /// Hands changes from the watches to the queue.
 #[derive(Clone, Default)]

@@ -58,11 +58,11 @@ pub fn running(
     };
     let counts = counts(&live, applied_generation);
     let pods = caches.pods.of(engine);
-    let mut events: Vec<_> = caches.events.iter().flat_map(|cache| cache.of(engine)).collect();
+    let mut events = caches.events.of(engine);
     for pod in pods.iter().filter(|pod| !pod.ready()) {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let key = Key::new(engine.namespace.clone(), name);
-        events.extend(caches.events.iter().flat_map(|cache| cache.of(&key)));
+        events.extend(caches.events.of(&key));
     }
     let sources = instances::Sources {
         workload: &live,

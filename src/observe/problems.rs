@@ -105,8 +105,11 @@ fn ended(
     if let Some(end) = state.terminated.as_ref().filter(|end| end.exit_code != 0) {
         return Some(crash(pod, container, Some(end), "Terminated", events));
     }
-    let again = state.running.is_some() && container.restart_count >= 2;
-    let end = last_end(container).filter(|end| again && end.exit_code != 0)?;
+    let end = last_end(container).filter(|end| end.exit_code != 0)?;
+    let again = container.restart_count >= 2 || startup_failure(pod, Some(end), events).is_some();
+    if state.running.is_none() || !again {
+        return None;
+    }
     Some(crash(pod, container, Some(end), "restarting", events))
 }
 
@@ -131,10 +134,13 @@ fn crash(
             ),
         );
     }
-    if let Some(event) = about(pod, events, "Killing").find(|e| e.message.contains("startup probe")) {
+    if let Some(event) = startup_failure(pod, end, events) {
+        let said = last_line(&event.message);
         return problem(
             ProblemKind::StartupProbe,
-            format!("container {name}: {}, {restarts} restarts; the server did not listen in time", event.message),
+            format!(
+                "container {name}: {said}; killed with {exit}, {restarts} restarts; the server did not listen in time"
+            ),
         );
     }
     let said =
@@ -149,6 +155,19 @@ fn crash(
         format!("container {name}: {state} with {exit}, {restarts} restarts{said}; see {log}"),
     )
 }
+
+/// A container that was ended by a signal after its startup probe had failed: a slow start alone fails some probes too.
+fn startup_failure<'a>(
+    pod: &'a PodView,
+    end: Option<&ContainerStateTerminated>,
+    events: &'a [Arc<EventView>],
+) -> Option<&'a EventView> {
+    end.filter(|end| end.exit_code > 128)?;
+    about(pod, events, "Unhealthy").find(|event| event.message.starts_with(STARTUP_FAILURE))
+}
+
+/// How the kubelet begins the Event of a failed startup probe.
+pub const STARTUP_FAILURE: &str = "Startup probe";
 
 fn mount_trouble(pod: &PodView, events: &[Arc<EventView>]) -> Option<Problem> {
     let started = pod.status.container_statuses.iter().any(|c| c.started == Some(true));
@@ -228,24 +247,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case::startup_probe(
-        "Killing",
-        "Container lmcache failed startup probe, will be restarted",
-        ProblemKind::StartupProbe
-    )]
-    #[case::other_kill("Killing", "Stopping container lmcache", ProblemKind::CrashLoop)]
-    fn events_tell_a_startup_probe_from_a_crash(
-        #[case] reason: &str,
-        #[case] message: &str,
-        #[case] kind: ProblemKind,
-    ) {
+    #[case::killed_for_it("Startup probe failed: connection refused", 137, ProblemKind::StartupProbe)]
+    #[case::ended_by_itself("Startup probe failed: connection refused", 2, ProblemKind::CrashLoop)]
+    #[case::another_probe("Readiness probe failed: connection refused", 137, ProblemKind::CrashLoop)]
+    fn events_tell_a_startup_probe_from_a_crash(#[case] message: &str, #[case] exit: i32, #[case] kind: ProblemKind) {
         let event: EventView =
-            serde_json::from_value(json!({"metadata": {"name": "e"}, "reason": reason, "message": message,
+            serde_json::from_value(json!({"metadata": {"name": "e"}, "reason": "Unhealthy", "message": message,
             "involvedObject": {"kind": "Pod", "name": "x-abc", "uid": "1"}}))
             .expect("event");
         let status = container(
             &json!({"waiting": {"reason": "CrashLoopBackOff"}}),
-            &json!({"terminated": {"exitCode": 137}}),
+            &json!({"terminated": {"exitCode": exit}}),
             3,
         );
         assert_eq!(problem_of(&pod(&status), None, &[Arc::new(event)]).map(|p| p.kind), Some(kind));

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 
 use super::cache::{Cache, Feed};
 use super::live::Live;
+use super::problems::STARTUP_FAILURE;
 use super::trouble;
 use super::views::{EventView, NodeView, PodView, controller_of, trim_metadata};
 use crate::controllers::wake::Wakeups;
@@ -31,12 +32,19 @@ pub const GROUP: &str = "lmcache.lmcache.ai";
 const OURS: &str = "app.kubernetes.io/managed-by=lmcache-operator";
 /// The CRD that says whether ServiceMonitors exist.
 const SERVICE_MONITOR_CRD: &str = "servicemonitors.monitoring.coreos.com";
-/// Events that tell of trouble which no status shows: by reason, and further selectors.
-const TROUBLE_EVENTS: [&str; 3] = [
-    "involvedObject.kind=DaemonSet,reason=FailedCreate",
-    "involvedObject.kind=Pod,reason=FailedMount",
-    "involvedObject.kind=Pod,reason=Killing,involvedObject.fieldPath=spec.containers{lmcache}",
-];
+/// Events that may tell of trouble which no status shows: warnings, without the kinds that are most common. One watch for
+/// all, because the API server reads every Event of the cluster once for each of them.
+const WARNINGS: &str = "type=Warning,reason!=BackOff,reason!=FailedScheduling,reason!=Failed";
+
+/// Whether an Event is one of those that an observation reads.
+fn tells_of_trouble(event: &EventView) -> bool {
+    match event.reason.as_str() {
+        "FailedCreate" => event.involved_object.kind == "DaemonSet",
+        "FailedMount" => event.involved_object.kind == "Pod",
+        "Unhealthy" => event.message.starts_with(STARTUP_FAILURE),
+        _ => false,
+    }
+}
 
 /// What the operator knows of the cluster without asking.
 pub struct Caches {
@@ -56,8 +64,8 @@ pub struct Caches {
     pub pods: Cache<PodView>,
     /// All nodes.
     pub nodes: Cache<NodeView>,
-    /// Events about DaemonSets and pods; one cache for each selector.
-    pub events: Vec<Cache<EventView>>,
+    /// Events about DaemonSets and pods that are in trouble.
+    pub events: Cache<EventView>,
     /// Metadata of every Secret, to notice a change of one that a spec refers to.
     pub sources: Cache<PartialObjectMeta<Secret>>,
     service_monitors_listed: Arc<AtomicBool>,
@@ -129,7 +137,7 @@ impl Opener<'_> {
             ),
             pods: self.pods(tasks),
             nodes: self.nodes(tasks),
-            events: TROUBLE_EVENTS.iter().map(|selector| self.events(selector, tasks)).collect(),
+            events: self.events(tasks),
             sources: self.sources(tasks),
             service_monitors_listed,
         }
@@ -145,7 +153,7 @@ impl Opener<'_> {
             };
             // The user's labels win on a ServiceMonitor, so ours need not be there.
             let config = if kind == ChildKind::ServiceMonitor { settings() } else { settings().labels(OURS) };
-            let watch = Watch { api, config, feed, resource: label(kind) };
+            let watch = Watch { api, config, feed, resource: label(kind), keep: |_| true };
             self.spawn(watch, |_| {}, self.wake_by_name(), while_served.cloned(), tasks);
         }
         cache
@@ -157,8 +165,13 @@ impl Opener<'_> {
             Some(Key::new(pod.metadata.namespace.as_deref()?, controller.name.as_str()))
         });
         for (namespace, feed) in self.namespaces.iter().zip(feeds) {
-            let watch =
-                Watch { api: self.api(namespace.as_deref()), config: settings().labels(OURS), feed, resource: "pods" };
+            let watch = Watch {
+                api: self.api(namespace.as_deref()),
+                config: settings().labels(OURS),
+                feed,
+                resource: "pods",
+                keep: |_| true,
+            };
             self.spawn(watch, PodView::trim, self.wake_by_name(), None, tasks);
         }
         cache
@@ -167,19 +180,26 @@ impl Opener<'_> {
     fn nodes(&self, tasks: &mut JoinSet<()>) -> Cache<NodeView> {
         let (cache, feeds) = Cache::new(&[None], &(), |_: &NodeView| None);
         for feed in feeds {
-            let watch = Watch { api: Api::all(self.client.clone()), config: settings(), feed, resource: "nodes" };
+            let watch = Watch {
+                api: Api::all(self.client.clone()),
+                config: settings(),
+                feed,
+                resource: "nodes",
+                keep: |_| true,
+            };
             self.spawn(watch, NodeView::trim, |_| {}, None, tasks);
         }
         cache
     }
 
-    fn events(&self, selector: &str, tasks: &mut JoinSet<()>) -> Cache<EventView> {
+    fn events(&self, tasks: &mut JoinSet<()>) -> Cache<EventView> {
         let (cache, feeds) = Cache::new(self.namespaces, &(), |event: &EventView| {
             Some(Key::new(event.metadata.namespace.as_deref()?, event.involved_object.name.as_str()))
         });
         for (namespace, feed) in self.namespaces.iter().zip(feeds) {
-            let config = settings().fields(selector);
-            let watch = Watch { api: self.api(namespace.as_deref()), config, feed, resource: "events" };
+            let config = settings().fields(WARNINGS);
+            let watch =
+                Watch { api: self.api(namespace.as_deref()), config, feed, resource: "events", keep: tells_of_trouble };
             // An Event about a DaemonSet wakes the engine of that name; trouble of a pod also changes the pod.
             self.spawn(watch, EventView::trim, self.wake_by_name(), None, tasks);
         }
@@ -191,7 +211,13 @@ impl Opener<'_> {
             Some(Key::new(secret.metadata.namespace.as_deref()?, secret.metadata.name.as_deref()?))
         });
         for (namespace, feed) in self.namespaces.iter().zip(feeds) {
-            let watch = Watch { api: self.api(namespace.as_deref()), config: settings(), feed, resource: "secrets" };
+            let watch = Watch {
+                api: self.api(namespace.as_deref()),
+                config: settings(),
+                feed,
+                resource: "secrets",
+                keep: |_| true,
+            };
             let wakeups = self.wakeups.clone();
             self.spawn(watch, trim_secret, move |source| wakeups.wake_referrers(source), None, tasks);
         }
@@ -206,7 +232,7 @@ impl Opener<'_> {
         for feed in feeds {
             let config = settings().fields(&format!("metadata.name={SERVICE_MONITOR_CRD}"));
             let api = Api::all(self.client.clone());
-            let watch = Watch { api, config, feed, resource: "customresourcedefinitions" };
+            let watch = Watch { api, config, feed, resource: "customresourcedefinitions", keep: |_| true };
             let (served, cache) = (served.clone(), cache.clone());
             let announce = move |_: &Key| {
                 served.send_replace(cache.get_cluster(SERVICE_MONITOR_CRD).is_some());
@@ -321,6 +347,8 @@ where
     config: watcher::Config,
     feed: Feed<K>,
     resource: &'static str,
+    /// What is worth keeping.
+    keep: fn(&K) -> bool,
 }
 
 impl<K> Watch<K>
@@ -339,6 +367,7 @@ where
         pin_mut!(stream);
         while let Some(event) = stream.next().await {
             match event {
+                Ok(Event::Apply(object) | Event::InitApply(object)) if !(self.keep)(&object) => {}
                 Ok(event) => {
                     self.feed.take(&event).iter().for_each(wake);
                     if matches!(event, Event::InitDone) {

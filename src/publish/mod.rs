@@ -94,7 +94,11 @@ impl Publisher<'_> {
         }
         let patch = json!({ "metadata": { "resourceVersion": change.version }, "status": status });
         let api: Api<PartialObjectMeta<K>> = Api::namespaced(self.client.clone(), &change.owner.namespace);
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            field_validation: Some(kube::api::ValidationDirective::Ignore),
+            ..PatchParams::default()
+        };
         match api.patch_status(&change.owner.name, &params, &Patch::Merge(&patch)).await {
             Ok(written) => Ok(Published::Written(resource_version(&written.metadata))),
             Err(Error::Api(status)) if status.code == 404 => Ok(Published::Gone),

@@ -110,7 +110,7 @@ const STARTUP_PROBE: Trouble = Trouble {
     fixture: "startup-probe",
     cause: Cause::KilledByStartupProbe,
     reason: Reason::StartupProbeFailed,
-    says: &["__NODE__", "Container lmcache failed startup probe"],
+    says: &["__NODE__", "container lmcache: Startup probe failed"],
     heal: Heal::Pod(FAIL),
 };
 const NODE_LOST: Trouble = Trouble {
@@ -161,7 +161,7 @@ async fn happen<K: EngineKind>(scene: &Scene<K>, trouble: &Trouble, node: &str) 
         Cause::KilledByStartupProbe => {
             scene.apply(trouble.fixture).await?;
             let pod = scene.pod_on(node, "a pod", |_| true).await?;
-            scene.api::<Event>().create(&PostParams::default(), &killing(&pod)).await?;
+            scene.api::<Event>().create(&PostParams::default(), &unhealthy(&pod)).await?;
         }
         Cause::NodeLost => {
             scene.ready_with(trouble.fixture).await?;
@@ -172,14 +172,14 @@ async fn happen<K: EngineKind>(scene: &Scene<K>, trouble: &Trouble, node: &str) 
 }
 
 /// The Event of a kubelet, which names the container by the field path.
-fn killing(pod: &Pod) -> Event {
+fn unhealthy(pod: &Pod) -> Event {
     let value = json!({
         "metadata": {"generateName": "startup-probe-", "namespace": pod.namespace()},
         "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": pod.name_any(), "namespace": pod.namespace(),
             "uid": pod.uid(), "fieldPath": "spec.containers{lmcache}"},
-        "reason": "Killing",
-        "message": "Container lmcache failed startup probe, will be restarted",
-        "type": "Normal",
+        "reason": "Unhealthy",
+        "message": "Startup probe failed: dial tcp: connect: connection refused",
+        "type": "Warning",
         "source": {"component": "kubelet"},
         "firstTimestamp": pod.creation_timestamp(),
         "lastTimestamp": pod.creation_timestamp(),
