@@ -102,7 +102,7 @@ struct Flags {
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     kubeconfig: OsString,
 
-    /// Address of /metrics as [host]:port; 0 switches it off
+    /// Address of /metrics as host:port or :port; 0 switches it off
     #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = values::bind)]
     metrics_bind_address: Bind,
     /// Serve metrics over HTTPS with Kubernetes authentication and authorization
@@ -122,7 +122,7 @@ struct Flags {
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = values::boolean)]
     enable_http2: bool,
-    /// Address of /healthz and /readyz as [host]:port; 0 switches them off
+    /// Address of /healthz and /readyz as host:port or :port; 0 switches them off
     #[arg(long, value_name = "ADDRESS", default_value = ":8081", value_parser = values::bind)]
     health_probe_bind_address: Bind,
 
