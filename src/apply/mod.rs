@@ -5,6 +5,7 @@ mod ownership;
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
@@ -13,6 +14,7 @@ use kube::{Client, Error, Resource};
 use lmcache_observability::ApplyOutcome;
 use lmcache_states::FailureKind;
 use serde_json::Value;
+use tokio::time::Instant;
 use tracing::{Instrument, info, info_span};
 
 pub use diff::agrees;
@@ -32,14 +34,19 @@ pub struct Applied {
     version: u64,
     /// `metadata.generation` of that live object.
     pub generation: i64,
+    /// When this was found.
+    at: Instant,
 }
+
+/// How long a watch may take to deliver what was written; an object that it has not shown by then is gone.
+const DELIVERY: Duration = Duration::from_mins(1);
 
 impl Applied {
     /// Whether the child still is as it was when it agreed; `latest` is the newest version that its watch has delivered.
     /// A cache that is behind what was written says nothing against it.
     pub fn holds(&self, live: Option<&Live>, latest: u64) -> bool {
         match live {
-            None => self.version > latest,
+            None => self.version > latest && self.at.elapsed() < DELIVERY,
             Some(live) if live.version() <= self.version => true,
             Some(live) => live.meta().deletion_timestamp.is_none() && self.fingerprint == Some(live.fingerprint),
         }
@@ -51,6 +58,7 @@ impl Applied {
             fingerprint: Some(live.fingerprint),
             version: live.version(),
             generation: live.meta().generation.unwrap_or_default(),
+            at: Instant::now(),
         }
     }
 
@@ -60,6 +68,7 @@ impl Applied {
             fingerprint: None,
             version: resource_version(metadata),
             generation: metadata.generation.unwrap_or_default(),
+            at: Instant::now(),
         }
     }
 }
@@ -140,7 +149,7 @@ impl Applier<'_> {
         let live = cache.get(&self.owner.namespace, &child.name);
         // The watch may not have delivered yet what the last call wrote; then the memory is the newer truth.
         let newest = live.as_ref().map_or_else(|| cache.latest(&self.owner.namespace), |live| live.version());
-        if let Some(memo) = memo.filter(|memo| memo.version > newest) {
+        if let Some(memo) = memo.filter(|memo| memo.version > newest && memo.at.elapsed() < DELIVERY) {
             if memo.intent == intent {
                 return Ok((ApplyOutcome::Unchanged, memo));
             }
