@@ -44,10 +44,10 @@ cluster-down: ## Ends it and removes its state
 	cargo run --locked -q -p lmcache-testbed -- down --dir $(CLUSTER_DIR)
 
 install: ## Applies the CRDs to the cluster that KUBECONFIG names
-	kubectl apply --server-side -f crds/manifests
+	kubectl apply --server-side -k crds/manifests
 
 uninstall: ## Deletes the CRDs, and with them every engine
-	kubectl delete --ignore-not-found -f crds/manifests
+	kubectl delete --ignore-not-found -k crds/manifests
 
 deploy: ## Applies CRDs, RBAC and the operator to the cluster that KUBECONFIG names
 	kubectl kustomize deploy/base | kubectl apply --server-side -f -
