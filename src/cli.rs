@@ -144,8 +144,8 @@ struct Flags {
     /// Whether a resource may use Secrets of other namespaces: with the Secret's consent, always, or never
     #[arg(long, value_name = "RULE", value_enum, default_value = "consent")]
     cross_namespace_secrets: CrossNamespaceSecrets,
-    /// How many resources are reconciled at once
-    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    /// How many resources are reconciled at once; the children of one are applied together
+    #[arg(long, value_name = "COUNT", default_value = "2", value_parser = clap::value_parser!(u16).range(1..=1024))]
     max_concurrent_reconciles: u16,
 
     /// error, warn, info, debug or trace, or a filter as target=level,...

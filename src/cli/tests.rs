@@ -30,7 +30,7 @@ fn no_flag_gives_the_documented_defaults() {
         watch_namespaces: Vec::new(),
         cluster_domain: "cluster.local".to_owned(),
         cross_namespace_secrets: CrossNamespaceSecrets::Consent,
-        max_concurrent_reconciles: 4,
+        max_concurrent_reconciles: 2,
         log_level: "info".to_owned(),
         log_format: LogFormat::Auto,
         warnings: Vec::new(),
