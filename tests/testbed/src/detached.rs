@@ -137,8 +137,9 @@ impl Process {
     }
 }
 
-/// Start time of a process that is not a zombie, from `/proc/<pid>/stat`.
-fn start_time(pid: u32) -> Option<u64> {
+/// Start time of a process that is not a zombie, in clock ticks since boot, from `/proc/<pid>/stat`: with the process id it
+/// tells whether a process is still the same.
+pub fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the program's name in parentheses and may hold anything; the state is the first after it.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
