@@ -1,13 +1,15 @@
 //! `LMCacheEngine`: one cache server on every GPU node.
 #![allow(clippy::doc_markdown, reason = "the text is printed by kubectl explain, where backticks are noise")]
-#![allow(clippy::duplicated_attributes, reason = "columns of a table look alike")]
 
 use k8s_openapi::api::core::v1::Container;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{EngineStatus, spec::EngineSpec};
+use crate::{
+    EngineStatus,
+    spec::{EngineSpec, InjectionSpec},
+};
 
 /// A fleet of cache servers, one on every node that nodeSelector selects, and how vLLM finds them.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,20 +24,17 @@ use crate::{EngineStatus, spec::EngineSpec};
     namespaced,
     status = "EngineStatus",
     derive = "PartialEq",
-    doc = "LMCacheEngine runs an LMCache server on every selected GPU node and publishes how vLLM connects to them.",
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyInstances"),
-    printcolumn(name = "Desired", type_ = "integer", json_path = ".status.desiredInstances"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.reason"),
-    printcolumn(name = "Updated", type_ = "integer", json_path = ".status.updatedInstances", priority = 1),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1)
+    doc = "LMCacheEngine runs an LMCache server on every selected GPU node and publishes how vLLM connects to them."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LMCacheEngineSpec {
     /// What every engine kind has.
     #[serde(flatten)]
     pub common: EngineSpec,
+
+    /// How vLLM pods that opt in by label are connected to this engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub injection: Option<InjectionSpec>,
 
     /// Whether the engine pods use the network of the node. Default false. When true, the pods' DNS policy is
     /// ClusterFirstWithHostNet, and the ports must be free on the node.

@@ -7,8 +7,8 @@ use std::{borrow::Cow, time::Duration};
 use crate::{
     LMCacheEngineSpec, NVIDIA_NODE_LABEL,
     spec::{
-        AesGcmSpec, AuthSecretRef, EngineSpec, EvictionPolicy, GpuVendor, HashAlgorithm, ImageSpec, LogLevel,
-        PayloadImageSpec, PullPolicy, ReadinessProbe, RespSpec,
+        AesGcmSpec, AuthSecretRef, EngineSpec, EvictionPolicy, GpuVendor, HashAlgorithm, PayloadImageSpec,
+        ReadinessProbe, RespSpec, WorkloadSpec,
     },
 };
 use std::collections::BTreeMap;
@@ -26,9 +26,14 @@ pub const DEFAULT_METRICS_PORT: i32 = 9090;
 /// Delay and period of the startup probe, in seconds.
 pub const STARTUP_PROBE_SECONDS: i32 = 5;
 
+/// Port of a coordinator where `port` is unset.
+pub const DEFAULT_COORDINATOR_PORT: i32 = 9300;
+/// Chunk size in tokens where `server.chunkSize` of an engine or `blendChunkSize` of a coordinator is unset.
+pub const DEFAULT_CHUNK_SIZE: i32 = 256;
+
 const MIN_STARTUP_FAILURES: i32 = 30;
 const GB_PER_STARTUP_FAILURE: f64 = 5.0;
-const MIN_PROGRESS_DEADLINE: Duration = Duration::from_mins(10);
+pub(crate) const MIN_PROGRESS_DEADLINE: Duration = Duration::from_mins(10);
 const STARTUP_GRACE: Duration = Duration::from_mins(2);
 
 impl EngineSpec {
@@ -48,7 +53,7 @@ impl EngineSpec {
 
     /// Node labels that an instance needs: the written map, even if empty; unset the NVIDIA label for NVIDIA, none for AMD.
     pub fn node_selector(&self) -> Cow<'_, BTreeMap<String, String>> {
-        match &self.node_selector {
+        match &self.workload.node_selector {
             Some(labels) => Cow::Borrowed(labels),
             None if self.gpu_vendor() == GpuVendor::Nvidia => {
                 let (key, value) = NVIDIA_NODE_LABEL;
@@ -56,16 +61,6 @@ impl EngineSpec {
             }
             None => Cow::Owned(BTreeMap::new()),
         }
-    }
-
-    /// Reference of the server image: `repository:tag`, or `repository@digest` where a digest is given (D62).
-    pub fn image_reference(&self) -> String {
-        self.image.as_ref().map_or_else(|| ImageSpec::default().reference(), ImageSpec::reference)
-    }
-
-    /// `image.pullPolicy`, by default `IfNotPresent`.
-    pub fn pull_policy(&self) -> PullPolicy {
-        self.image.as_ref().and_then(|image| image.pull_policy).unwrap_or_default()
     }
 
     /// `server.port`, by default 5555.
@@ -80,7 +75,7 @@ impl EngineSpec {
 
     /// `server.chunkSize` in tokens, by default 256.
     pub fn chunk_size(&self) -> i32 {
-        self.server.as_ref().and_then(|server| server.chunk_size).unwrap_or(256)
+        self.server.as_ref().and_then(|server| server.chunk_size).unwrap_or(DEFAULT_CHUNK_SIZE)
     }
 
     /// `server.maxWorkers`, by default 1.
@@ -110,34 +105,7 @@ impl EngineSpec {
 
     /// Whether the server publishes metrics: unless `prometheus.enabled` is false.
     pub fn prometheus_enabled(&self) -> bool {
-        self.prometheus.as_ref().and_then(|prometheus| prometheus.enabled).unwrap_or(true)
-    }
-
-    /// `prometheus.port`, the port of the metrics Service, by default 9090.
-    pub fn metrics_port(&self) -> i32 {
-        self.prometheus.as_ref().and_then(|prometheus| prometheus.port).unwrap_or(DEFAULT_METRICS_PORT)
-    }
-
-    /// Whether a `ServiceMonitor` is wanted: if `prometheus.serviceMonitor.enabled`, whatever `prometheus.enabled` says.
-    pub fn service_monitor_enabled(&self) -> bool {
-        let monitor = self.prometheus.as_ref().and_then(|prometheus| prometheus.service_monitor.as_ref());
-        monitor.and_then(|monitor| monitor.enabled).unwrap_or(false)
-    }
-
-    /// `prometheus.serviceMonitor.interval`, by default and for an empty string `30s`.
-    pub fn service_monitor_interval(&self) -> &str {
-        let monitor = self.prometheus.as_ref().and_then(|prometheus| prometheus.service_monitor.as_ref());
-        monitor.and_then(|monitor| non_empty(monitor.interval.as_ref())).unwrap_or("30s")
-    }
-
-    /// `prometheus.serviceMonitor.labels`, if any.
-    pub fn service_monitor_labels(&self) -> Option<&BTreeMap<String, String>> {
-        self.prometheus.as_ref()?.service_monitor.as_ref()?.labels.as_ref()
-    }
-
-    /// `logLevel`, by default `INFO`.
-    pub fn log_level(&self) -> LogLevel {
-        self.log_level.unwrap_or_default()
+        self.workload.prometheus.as_ref().and_then(|prometheus| prometheus.enabled).unwrap_or(true)
     }
 
     /// `privileged`, by default false.
@@ -158,12 +126,6 @@ impl EngineSpec {
     /// Encryption of the second level, if any.
     pub fn aesgcm(&self) -> Option<&AesGcmSpec> {
         self.l2_backend.as_ref()?.serde.as_ref()?.aesgcm.as_ref()
-    }
-
-    /// The image to stage into injected pods, if there is a usable one (see [`PayloadImageSpec::is_unset`]).
-    pub fn payload_image(&self) -> Option<&PayloadImageSpec> {
-        let image = self.injection.as_ref()?.payload_image.as_ref()?;
-        (!image.is_unset()).then_some(image)
     }
 
     /// Whether a `NetworkPolicy` is wanted.
@@ -192,10 +154,8 @@ impl EngineSpec {
     /// How long a rollout may stand still before it is reported: `progressDeadlineSeconds` (at least 1 s), unset 600 s or
     /// the whole startup window plus 120 s, whichever is longer.
     pub fn progress_deadline(&self) -> Duration {
-        match self.progress_deadline_seconds {
-            Some(seconds) => Duration::from_secs(u64::from(seconds.max(1).unsigned_abs())),
-            None => MIN_PROGRESS_DEADLINE.max(self.startup_window() + STARTUP_GRACE),
-        }
+        let unset = || MIN_PROGRESS_DEADLINE.max(self.startup_window() + STARTUP_GRACE);
+        written_deadline(&self.workload).unwrap_or_else(unset)
     }
 }
 
@@ -210,10 +170,20 @@ impl LMCacheEngineSpec {
         self.common.host_ipc.unwrap_or(false) && !self.isolated_ipc()
     }
 
+    /// The image to stage into injected pods, if there is a usable one (see [`PayloadImageSpec::is_unset`]).
+    pub fn payload_image(&self) -> Option<&PayloadImageSpec> {
+        self.injection.as_ref()?.payload_image()
+    }
+
     /// `hostNetwork`, by default false.
     pub fn host_network(&self) -> bool {
         self.host_network.unwrap_or(false)
     }
+}
+
+/// `progressDeadlineSeconds` if it is written, at least 1 s.
+pub(crate) fn written_deadline(workload: &WorkloadSpec) -> Option<Duration> {
+    workload.progress_deadline_seconds.map(|seconds| Duration::from_secs(u64::from(seconds.max(1).unsigned_abs())))
 }
 
 /// The string, unless it is unset or empty.

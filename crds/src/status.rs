@@ -1,4 +1,5 @@
-//! What the operator reports: the part every kind shares, and the engines' own.
+//! What the operator reports: the part every kind shares, and what each adds.
+#![allow(rustdoc::bare_urls, reason = "plain text, for the same reader")]
 #![allow(clippy::doc_markdown, reason = "the text is printed by kubectl explain, where backticks are noise")]
 
 use std::fmt;
@@ -98,7 +99,7 @@ pub struct PhaseRecord {
     pub last_progress_time: Option<Time>,
 }
 
-/// One running cache server: what a client on the same node connects to.
+/// One instance: the pod of an engine on one node, or one replica of a coordinator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
@@ -109,13 +110,14 @@ pub struct Endpoint {
     pub host_ip: String,
     /// Pod of the instance.
     pub pod_name: String,
-    /// TCP port of the cache protocol (`spec.server.port`).
+    /// TCP port that the instance serves: spec.server.port (the cache protocol) of an engine, spec.port of a coordinator.
     pub port: i32,
     /// TCP port of the metrics Service (`spec.prometheus.port`).
     pub metrics_port: i32,
     /// Whether the pod is ready.
     pub ready: bool,
-    /// Revision of the pod template that the pod was made from (its label `controller-revision-hash`).
+    /// Revision of the pod template that the pod was made from: its label `controller-revision-hash`, or
+    /// `pod-template-hash` of a coordinator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     /// Since when an instance that had been ready is not; absent while it is ready, and while it has never been.
@@ -148,6 +150,116 @@ pub struct EngineStatus {
     /// How many endpoints were left out of the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoints_truncated: Option<i32>,
+}
+
+/// Status of `LMCacheCoordinator`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CoordinatorStatus {
+    /// Phase, conditions and history.
+    #[serde(flatten)]
+    pub record: PhaseRecord,
+    /// Replicas that should run (`spec.replicas`).
+    #[serde(default)]
+    pub replicas: i32,
+    /// Replicas of the current revision (Deployment `status.updatedReplicas`).
+    #[serde(default)]
+    pub updated_replicas: i32,
+    /// Ready replicas of any revision (Deployment `status.readyReplicas`).
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// Available replicas of any revision (Deployment `status.availableReplicas`).
+    #[serde(default)]
+    pub available_replicas: i32,
+    /// Replicas sorted by node name; at most 256, those that are not ready are kept first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<Endpoint>,
+    /// How many endpoints were left out of the list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoints_truncated: Option<i32>,
+    /// URL that engines register at, such as http://coordinator.cache.svc:9300.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+}
+
+/// What every kind's status says, under whatever field names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Phase, conditions and history.
+    pub record: PhaseRecord,
+    /// Instances that should run.
+    pub desired: i32,
+    /// Instances of the current revision.
+    pub updated: i32,
+    /// Ready instances of any revision.
+    pub ready: i32,
+    /// Available instances of any revision.
+    pub available: i32,
+    /// URL at which the resource is reached; engines have none.
+    pub endpoint: Option<String>,
+    /// The instances, at most [`MAX_ENDPOINTS`].
+    pub endpoints: Vec<Endpoint>,
+    /// How many endpoints were left out of the list.
+    pub endpoints_truncated: Option<i32>,
+}
+
+impl From<&EngineStatus> for Report {
+    fn from(status: &EngineStatus) -> Self {
+        Report {
+            record: status.record.clone(),
+            desired: status.desired_instances,
+            updated: status.updated_instances,
+            ready: status.ready_instances,
+            available: status.available_instances,
+            endpoint: None,
+            endpoints: status.endpoints.clone(),
+            endpoints_truncated: status.endpoints_truncated,
+        }
+    }
+}
+
+impl From<Report> for EngineStatus {
+    fn from(report: Report) -> Self {
+        EngineStatus {
+            record: report.record,
+            desired_instances: report.desired,
+            updated_instances: report.updated,
+            ready_instances: report.ready,
+            available_instances: report.available,
+            endpoints: report.endpoints,
+            endpoints_truncated: report.endpoints_truncated,
+        }
+    }
+}
+
+impl From<&CoordinatorStatus> for Report {
+    fn from(status: &CoordinatorStatus) -> Self {
+        Report {
+            record: status.record.clone(),
+            desired: status.replicas,
+            updated: status.updated_replicas,
+            ready: status.ready_replicas,
+            available: status.available_replicas,
+            endpoint: status.endpoint.clone(),
+            endpoints: status.endpoints.clone(),
+            endpoints_truncated: status.endpoints_truncated,
+        }
+    }
+}
+
+impl From<Report> for CoordinatorStatus {
+    fn from(report: Report) -> Self {
+        CoordinatorStatus {
+            record: report.record,
+            replicas: report.desired,
+            updated_replicas: report.updated,
+            ready_replicas: report.ready,
+            available_replicas: report.available,
+            endpoint: report.endpoint,
+            endpoints: report.endpoints,
+            endpoints_truncated: report.endpoints_truncated,
+        }
+    }
 }
 
 /// The current time as Kubernetes writes it: whole seconds, so that a status read back equals the one written.

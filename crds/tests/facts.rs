@@ -1,14 +1,40 @@
-//! The CRD against the recorded facts of the existing operator's: equal, but for what is meant and listed here.
+//! The CRDs against the recorded facts of the existing operator's: equal, but for what is meant and listed here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rstest::rstest;
 use serde_json::{Value, json};
 
-/// Every meant difference: where, what, and why.
-const MEANT: &[(&str, &str, &str)] = &[
+/// A meant difference: where, what, and why.
+type Meant = (&'static str, &'static str, &'static str);
+
+/// What differs in every kind.
+const EVERYWHERE: &[Meant] = &[
     ("categories", "value", "`kubectl get lmcache` lists all kinds"),
     ("printerColumns", "value", "phases.md: REASON, and UPDATED and MESSAGE with -o wide"),
     ("crdAnnotations", "value", "not made by controller-gen"),
+    // D17: bounds.
+    ("spec.prometheus.port", "minimum", "D17"),
+    ("spec.prometheus.port", "maximum", "D17"),
+    ("spec.prometheus.serviceMonitor.interval", "pattern", "D17"),
+    ("spec.prometheus.serviceMonitor.interval", "maxLength", "D17"),
+    // D62: digests.
+    ("spec.image.digest", "added", "D62"),
+    // Fields of our own.
+    ("spec.progressDeadlineSeconds", "added", "phases.md: progress deadline"),
+    // Status: phases.md, D74.
+    ("status", "default", "phases.md: Pending from the first moment, without a write"),
+    ("status.phase", "enum", "phases.md"),
+    ("status.phase", "default", "phases.md"),
+    ("status.reason", "added", "phases.md"),
+    ("status.message", "added", "phases.md"),
+    ("status.phaseTransitions", "added", "phases.md"),
+    ("status.lastProgressTime", "added", "phases.md"),
+    ("status.endpointsTruncated", "added", "D74"),
+];
+
+/// What differs in engines.
+const ENGINES: &[Meant] = &[
     // D15: the payload image has no default repository.
     ("spec.injection.payloadImage", "requiredChildren", "D15"),
     ("spec.injection.payloadImage.repository", "default", "D15"),
@@ -26,34 +52,48 @@ const MEANT: &[(&str, &str, &str)] = &[
     ("spec.eviction.triggerWatermark", "exclusiveMinimum", "D17"),
     ("spec.eviction.triggerWatermark", "maximum", "D17"),
     ("spec.l2Backend.resp.maxCapacityGB", "minimum", "D17"),
-    ("spec.prometheus.port", "minimum", "D17"),
-    ("spec.prometheus.port", "maximum", "D17"),
-    ("spec.prometheus.serviceMonitor.interval", "pattern", "D17"),
-    ("spec.prometheus.serviceMonitor.interval", "maxLength", "D17"),
     ("spec.server.chunkSize", "minimum", "D17"),
     ("spec.server.maxWorkers", "minimum", "D17"),
     // D62: digests.
-    ("spec.image.digest", "added", "D62"),
     ("spec.injection.payloadImage.digest", "added", "D62"),
     // Fields of our own.
     ("spec.networkPolicy", "added", "D84"),
     ("spec.probes", "added", "D82"),
-    ("spec.progressDeadlineSeconds", "added", "phases.md: progress deadline"),
-    // Status: phases.md, D74, D81.
-    ("status", "default", "phases.md: Pending from the first moment, without a write"),
-    ("status.phase", "enum", "phases.md"),
-    ("status.phase", "default", "phases.md"),
+    // Status: phases.md, D81.
     ("status.desiredInstances", "default", "D81"),
     ("status.readyInstances", "default", "D81"),
     ("status.updatedInstances", "added", "phases.md"),
     ("status.availableInstances", "added", "phases.md"),
-    ("status.reason", "added", "phases.md"),
-    ("status.message", "added", "phases.md"),
-    ("status.phaseTransitions", "added", "phases.md"),
-    ("status.lastProgressTime", "added", "phases.md"),
-    ("status.endpointsTruncated", "added", "D74"),
     ("status.endpoints[].revision", "added", "phases.md: instances of the current revision"),
     ("status.endpoints[].lostSince", "added", "phases.md: lost instances"),
+];
+
+const CACHE_BLEND: &[Meant] = &[
+    ("spec.blend.recompRatio", "minimum", "D17"),
+    ("spec.blend.recompRatio", "exclusiveMinimum", "D17"),
+    ("spec.blend.recompRatio", "maximum", "D17"),
+];
+
+const COORDINATOR: &[Meant] = &[
+    // D17: bounds.
+    ("spec.instanceTimeout", "minimum", "D17"),
+    ("spec.instanceTimeout", "exclusiveMinimum", "D17"),
+    ("spec.healthCheckInterval", "minimum", "D17"),
+    ("spec.evictionCheckInterval", "minimum", "D17"),
+    ("spec.evictionRatio", "minimum", "D17"),
+    ("spec.evictionRatio", "maximum", "D17"),
+    ("spec.triggerWatermark", "minimum", "D17"),
+    ("spec.triggerWatermark", "exclusiveMinimum", "D17"),
+    ("spec.triggerWatermark", "maximum", "D17"),
+    // D76: what the server can do.
+    ("spec.hashAlgorithm", "added", "D76"),
+    ("spec.enableBlendLookup", "added", "D76"),
+    // Status: phases.md, D81.
+    ("status.replicas", "default", "D81"),
+    ("status.readyReplicas", "default", "D81"),
+    ("status.updatedReplicas", "added", "phases.md"),
+    ("status.availableReplicas", "added", "phases.md"),
+    ("status.endpoints", "added", "phases.md: instances of every kind"),
 ];
 
 /// What is compared of a field, beside whether it exists.
@@ -87,10 +127,13 @@ struct Difference {
     ours: Value,
 }
 
-#[test]
-fn agrees_with_the_recorded_facts() {
-    let facts: Value = serde_json::from_str(include_str!("facts/lmcacheengine.json")).expect("the facts are JSON");
-    let crd = lmcache_crds::crds().into_iter().find(|crd| crd.spec.names.kind == "LMCacheEngine");
+#[rstest]
+#[case("LMCacheEngine", include_str!("facts/lmcacheengine.json"), &[ENGINES])]
+#[case("CacheBlendEngine", include_str!("facts/cacheblendengine.json"), &[ENGINES, CACHE_BLEND])]
+#[case("LMCacheCoordinator", include_str!("facts/lmcachecoordinator.json"), &[COORDINATOR])]
+fn agrees_with_the_recorded_facts(#[case] kind: &str, #[case] facts: &str, #[case] meant: &[&[Meant]]) {
+    let facts: Value = serde_json::from_str(facts).expect("the facts are JSON");
+    let crd = lmcache_crds::crds().into_iter().find(|crd| crd.spec.names.kind == kind);
     let crd = serde_json::to_value(crd.expect("the CRD exists")).expect("a CRD is JSON");
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
 
@@ -98,7 +141,8 @@ fn agrees_with_the_recorded_facts() {
     found.extend(compare_fields(&facts, schema));
     found.extend(compare_embedded(&facts, schema));
 
-    let meant: BTreeSet<(&str, &str)> = MEANT.iter().map(|(path, what, _)| (*path, *what)).collect();
+    let meant = meant.iter().copied().flatten().chain(EVERYWHERE);
+    let meant: BTreeSet<(&str, &str)> = meant.map(|(path, what, _)| (*path, *what)).collect();
     let seen: BTreeSet<(&str, &str)> = found.iter().map(|difference| (&*difference.path, &*difference.what)).collect();
     let unlisted: Vec<String> = found
         .iter()
@@ -106,8 +150,8 @@ fn agrees_with_the_recorded_facts() {
         .map(|d| format!("{} {}: recorded {}, ours {}", d.path, d.what, d.recorded, d.ours))
         .collect();
     let gone: Vec<_> = meant.difference(&seen).collect();
-    assert!(unlisted.is_empty(), "differences that are not listed as meant: {unlisted:#?}");
-    assert!(gone.is_empty(), "listed differences that do not exist any more: {gone:#?}");
+    assert!(unlisted.is_empty(), "differences of {kind} that are not listed as meant: {unlisted:#?}");
+    assert!(gone.is_empty(), "listed differences of {kind} that do not exist any more: {gone:#?}");
 }
 
 fn compare_names(facts: &Value, crd: &Value) -> Vec<Difference> {

@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use lmcache_crds::{
-    EngineSpec, EngineStatus, GpuVendor, LMCacheEngine, LMCacheEngineSpec, LogLevel, Phase, ReadinessProbe, validate,
+    CacheBlendEngine, EngineSpec, EngineStatus, FieldError, GpuVendor, LMCacheCoordinator, LMCacheEngine,
+    LMCacheEngineSpec, LogLevel, Phase, ReadinessProbe, validate, validate_cache_blend, validate_coordinator,
 };
 use rstest::rstest;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 fn spec(value: &Value) -> LMCacheEngineSpec {
@@ -53,7 +54,7 @@ fn unset_and_empty_survive_decoding() {
 #[test]
 fn an_explicit_null_is_unset() {
     let spec = spec_with(json!({"nodeSelector": null, "isolatedIPC": null, "server": {"port": null}}));
-    assert_eq!(spec.common.node_selector, None);
+    assert_eq!(spec.common.workload.node_selector, None);
     assert_eq!(spec.isolated_ipc, None);
     assert_eq!(spec.common.server_port(), 5555);
 }
@@ -109,7 +110,7 @@ fn values_that_the_schema_refuses_are_not_decoded(#[case] extra: Value) {
 fn node_selector_is_defaulted_for_nvidia_only(#[case] extra: Value, #[case] expected: Option<Value>) {
     let plain = spec_with(extra);
     let defaulted = plain.clone().with_defaults();
-    let found = defaulted.common.node_selector.as_ref().map(|labels| json!(labels));
+    let found = defaulted.common.workload.node_selector.as_ref().map(|labels| json!(labels));
     assert_eq!(found, expected);
     assert_eq!(json!(plain.common.node_selector()), expected.unwrap_or(json!({})));
     assert_eq!(defaulted.clone().with_defaults(), defaulted, "defaults are idempotent");
@@ -150,13 +151,13 @@ fn ipc_and_runtime_class_follow_the_vendor(
 #[test]
 fn unset_fields_resolve_to_the_schema_defaults() {
     let spec = EngineSpec::default();
-    assert_eq!(spec.image_reference(), "lmcache/vllm-openai:latest");
-    assert_eq!((spec.server_port(), spec.http_port(), spec.metrics_port()), (5555, 8080, 9090));
+    assert_eq!(spec.workload.image_reference(), "lmcache/vllm-openai:latest");
+    assert_eq!((spec.server_port(), spec.http_port(), spec.workload.metrics_port()), (5555, 8080, 9090));
     assert_eq!((spec.chunk_size(), spec.max_workers(), spec.hash_algorithm().as_str()), (256, 1, "blake3"));
     assert_eq!((spec.trigger_watermark(), spec.eviction_ratio(), spec.eviction_policy().as_str()), (0.8, 0.2, "LRU"));
-    assert_eq!((spec.prometheus_enabled(), spec.service_monitor_enabled()), (true, false));
-    assert_eq!(spec.service_monitor_interval(), "30s");
-    assert_eq!((spec.log_level(), spec.gpu_vendor()), (LogLevel::Info, GpuVendor::Nvidia));
+    assert_eq!((spec.prometheus_enabled(), spec.workload.service_monitor_enabled()), (true, false));
+    assert_eq!(spec.workload.service_monitor_interval(), "30s");
+    assert_eq!((spec.workload.log_level(), spec.gpu_vendor()), (LogLevel::Info, GpuVendor::Nvidia));
     assert_eq!((spec.readiness_probe(), spec.network_policy_enabled()), (ReadinessProbe::Tcp, false));
 }
 
@@ -166,7 +167,7 @@ fn unset_fields_resolve_to_the_schema_defaults() {
 #[case(json!({"repository": "a", "tag": "v1", "digest": "sha256:00"}), "a@sha256:00")]
 #[case(json!({"repository": "", "tag": ""}), "lmcache/vllm-openai:latest")]
 fn a_digest_wins_over_a_tag(#[case] image: Value, #[case] reference: &str) {
-    assert_eq!(spec_with(json!({"image": image})).common.image_reference(), reference);
+    assert_eq!(spec_with(json!({"image": image})).common.workload.image_reference(), reference);
 }
 
 #[rstest]
@@ -175,7 +176,7 @@ fn a_digest_wins_over_a_tag(#[case] image: Value, #[case] reference: &str) {
 #[case(json!({"repository": "r/payload"}), Some("r/payload:latest"))]
 fn the_servers_image_is_no_payload(#[case] image: Value, #[case] reference: Option<&str>) {
     let spec = spec_with(json!({"injection": {"payloadImage": image}}));
-    let found = spec.common.payload_image().and_then(lmcache_crds::PayloadImageSpec::reference);
+    let found = spec.payload_image().and_then(lmcache_crds::PayloadImageSpec::reference);
     assert_eq!(found.as_deref(), reference);
 }
 
@@ -192,7 +193,7 @@ fn the_deadline_leaves_room_for_the_startup_probe(#[case] size: f64, #[case] fai
     spec.l1.size_gb = size;
     assert_eq!(spec.startup_failure_threshold(), failures);
     assert_eq!(spec.progress_deadline(), Duration::from_secs(deadline));
-    spec.progress_deadline_seconds = Some(7);
+    spec.workload.progress_deadline_seconds = Some(7);
     assert_eq!(spec.progress_deadline(), Duration::from_secs(7));
 }
 
@@ -205,27 +206,41 @@ fn a_status_made_by_the_schema_default_is_a_fresh_one() {
 
 /// Custom resources that work with the existing operator are decoded and valid here.
 #[test]
-fn every_recorded_engine_is_decoded_whole_and_valid() {
+fn every_recorded_resource_is_decoded_whole_and_valid() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/parity/cases");
-    let mut engines = 0;
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     for file in fs::read_dir(&cases).expect("the recorded cases").map(|entry| entry.expect("a file").path()) {
         let text = fs::read_to_string(&file).expect("a text");
         for document in serde_norway::Deserializer::from_str(&text) {
             let value = Value::deserialize(document).expect("YAML");
-            if value["kind"] != "LMCacheEngine" {
-                continue;
+            let kind = value["kind"].as_str().unwrap_or_default();
+            match kind {
+                "LMCacheEngine" => check::<LMCacheEngine>(&value, |name, it| validate(name, &it.spec)),
+                "CacheBlendEngine" => {
+                    check::<CacheBlendEngine>(&value, |name, it| validate_cache_blend(name, &it.spec));
+                }
+                "LMCacheCoordinator" => {
+                    check::<LMCacheCoordinator>(&value, |name, it| validate_coordinator(name, &it.spec));
+                }
+                _ => continue,
             }
-            let engine: LMCacheEngine =
-                serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-            let lost = lost("spec", &value["spec"], &serde_json::to_value(&engine.spec).expect("JSON"));
-            assert!(lost.is_empty(), "{}: lost in decoding: {lost:?}", file.display());
-            let name = engine.metadata.name.as_deref().unwrap_or_default();
-            let errors = validate(name, &engine.spec.with_defaults());
-            assert!(errors.is_empty(), "{}: {errors:?}", file.display());
-            engines += 1;
+            *seen.entry(kind.to_owned()).or_default() += 1;
         }
     }
-    assert!(engines >= 20, "only {engines} engines found in {}", cases.display());
+    for (kind, least) in [("LMCacheEngine", 20), ("CacheBlendEngine", 4), ("LMCacheCoordinator", 3)] {
+        let found = seen.get(kind).copied().unwrap_or_default();
+        assert!(found >= least, "only {found} of kind {kind} in {}", cases.display());
+    }
+}
+
+fn check<K: DeserializeOwned + Serialize>(document: &Value, validate: impl Fn(&str, &K) -> Vec<FieldError>) {
+    let resource: K = serde_json::from_value(document.clone()).unwrap_or_else(|error| panic!("{document}: {error}"));
+    let written = serde_json::to_value(&resource).expect("JSON");
+    let lost = lost("spec", &document["spec"], &written["spec"]);
+    assert!(lost.is_empty(), "{document}: lost in decoding: {lost:?}");
+    let name = document["metadata"]["name"].as_str().unwrap_or_default();
+    let errors = validate(name, &resource);
+    assert!(errors.is_empty(), "{document}: {errors:?}");
 }
 
 /// Paths whose value is not the same after decoding and encoding; core types write their required fields and numbers

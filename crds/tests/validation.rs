@@ -1,15 +1,13 @@
 //! What is refused, in which words and in which order.
 
+mod common;
+
+use common::{decode, texts};
 use lmcache_crds::{FieldError, LMCacheEngineSpec, join_errors, validate};
 use rstest::rstest;
 
 fn spec(yaml: &str) -> LMCacheEngineSpec {
-    let yaml = format!("{{l1: {{sizeGB: 10}}, {yaml}}}");
-    serde_norway::from_str(&yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"))
-}
-
-fn texts(errors: &[FieldError]) -> Vec<String> {
-    errors.iter().map(ToString::to_string).collect()
+    decode(&format!("l1: {{sizeGB: 10}}, {yaml}"))
 }
 
 #[rstest]

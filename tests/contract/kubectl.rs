@@ -1,10 +1,10 @@
-//! How engines read in kubectl.
+//! How resources read in kubectl.
 
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::{cluster, engines, object};
+use crate::{CBE, LMC, LMCC, api, cluster, engine, object};
 
 /// Every field says what it is, with unit, default and limits.
 #[rstest]
@@ -12,6 +12,11 @@ use crate::{cluster, engines, object};
 #[case::short_name("lmc.spec", &["gpuVendor", "progressDeadlineSeconds", "-required-"])]
 #[case::server("lmcacheengine.spec.server", &["TCP port of the cache protocol", "1024 to 65535", "Default 5555", "Tokens in one cache chunk"])]
 #[case::size("lmc.spec.l1.sizeGB", &["FIELD: sizeGB <number>", "DESCRIPTION:"])]
+#[case::cache_blend("cacheblendengine", &["CacheBlendEngine runs a CacheBlend server on every selected GPU node"])]
+#[case::blend("cbe.spec.blend", &["checkLayer", "Default 1", "Default 0.15"])]
+#[case::coordinator("lmcachecoordinator", &["LMCacheCoordinator runs the registry"])]
+#[case::coordinator_spec("lmcc.spec", &["blendChunkSize", "flag --chunk-size", "1 to 65535. Default 9300"])]
+#[case::coordinator_status("lmcc.status", &["readyReplicas", "URL that engines register at"])]
 #[case::status("lmc.status", &["phaseTransitions", "observedGeneration", "Where the resource stands"])]
 #[tokio::test]
 async fn explain_is_the_manual(#[case] path: &str, #[case] expected: &[&str]) {
@@ -25,46 +30,98 @@ async fn explain_is_the_manual(#[case] path: &str, #[case] expected: &[&str]) {
 /// Nothing in the manual is left without a word.
 #[tokio::test]
 async fn every_field_has_a_description() {
-    for path in ["lmc", "lmc.spec", "lmc.spec.server", "lmc.spec.l2Backend", "lmc.spec.l2Backend.resp", "lmc.status"] {
+    for path in [
+        "lmc",
+        "lmc.spec",
+        "lmc.spec.server",
+        "lmc.spec.l2Backend",
+        "lmc.spec.l2Backend.resp",
+        "lmc.status",
+        "cbe",
+        "cbe.spec",
+        "cbe.spec.blend",
+        "cbe.spec.injection",
+        "lmcc",
+        "lmcc.spec",
+        "lmcc.status",
+    ] {
         let text = cluster().await.kubectl(&["explain", path]).await.unwrap();
         let bare = text.matches("<no description>").count();
         assert_eq!(bare, 0, "{path}:\n{text}");
     }
 }
 
-#[tokio::test]
-async fn a_new_engine_shows_pending_without_an_operator() {
-    let (cluster, name) = (cluster().await, "columns");
-    let api = engines(cluster.client());
-    api.create(&PostParams::default(), &object(name, "{l1: {sizeGB: 1}}")).await.unwrap();
-
-    for resource in ["lmcacheengines", "lmcacheengine", "lmc"] {
-        let (header, row) = table(resource, &[]).await;
-        assert_eq!(header, ["NAME", "PHASE", "READY", "DESIRED", "AGE", "REASON"], "kubectl get {resource}");
-        assert_eq!(row[..2], [name, "Pending"], "kubectl get {resource}");
-    }
-    let (header, row) = table("lmcache", &[]).await;
-    assert_eq!(header.first().map(String::as_str), Some("NAME"), "the category");
-    assert!(row[0].ends_with(name) && row[1] == "Pending", "kubectl get lmcache: {row:?}");
-
-    let status = json!({
-        "phase": "Degraded", "reason": "InstanceLost", "message": "node gpu-1: the pod is not ready",
-        "desiredInstances": 3, "updatedInstances": 3, "readyInstances": 2, "availableInstances": 2,
-    });
-    let patch = Patch::Merge(json!({"status": status}));
-    api.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
-    let (header, row) = table("lmc", &["-o", "wide"]).await;
-    assert_eq!(header, ["NAME", "PHASE", "READY", "DESIRED", "AGE", "REASON", "UPDATED", "MESSAGE"]);
-    assert_eq!(row[..4], [name, "Degraded", "2", "3"]);
-    assert_eq!(row[5..].join(" "), "InstanceLost 3 node gpu-1: the pod is not ready");
-    api.delete(name, &DeleteParams::default()).await.unwrap();
+/// How a kind is called, what a resource of it holds, a status, and how kubectl shows it.
+struct Columns {
+    kind: &'static str,
+    resources: [&'static str; 3],
+    object: fn() -> DynamicObject,
+    status: Value,
+    header: &'static str,
+    row: &'static str,
 }
 
-/// Header and row of the engine `columns`.
-async fn table(resource: &str, flags: &[&str]) -> (Vec<String>, Vec<String>) {
+fn engine_columns(kind: &'static str, resources: [&'static str; 3], object: fn() -> DynamicObject) -> Columns {
+    Columns {
+        kind,
+        resources,
+        object,
+        status: json!({
+            "desiredInstances": 3, "updatedInstances": 3, "readyInstances": 2, "availableInstances": 2,
+        }),
+        header: "NAME PHASE READY DESIRED AGE REASON",
+        row: "columns Degraded 2 3",
+    }
+}
+
+fn coordinator_columns() -> Columns {
+    Columns {
+        kind: LMCC,
+        resources: ["lmcachecoordinators", "lmcachecoordinator", "lmcc"],
+        object: || object(LMCC, "columns", "{}"),
+        status: json!({
+            "replicas": 3, "updatedReplicas": 3, "readyReplicas": 2, "availableReplicas": 2, "endpoint": "http://c.n.svc:9300",
+        }),
+        header: "NAME PHASE READY REPLICAS ENDPOINT AGE REASON",
+        row: "columns Degraded 2 3 http://c.n.svc:9300",
+    }
+}
+
+#[rstest]
+#[case::lmcache(engine_columns(LMC, ["lmcacheengines", "lmcacheengine", "lmc"], || engine(LMC, "columns", "{l1: {sizeGB: 1}}")))]
+#[case::cache_blend(engine_columns(CBE, ["cacheblendengines", "cacheblendengine", "cbe"], || engine(CBE, "columns", "{l1: {sizeGB: 1}}")))]
+#[case::coordinator(coordinator_columns())]
+#[tokio::test]
+async fn a_new_resource_shows_pending_without_an_operator(#[case] columns: Columns) {
+    let api = api(columns.kind).await;
+    api.create(&PostParams::default(), &(columns.object)()).await.unwrap();
+    for resource in columns.resources {
+        let (header, row) = table(resource, &[]).await;
+        assert_eq!(header, columns.header, "kubectl get {resource}");
+        assert!(row.starts_with("columns Pending "), "kubectl get {resource}: {row}");
+    }
+    let all = cluster().await.kubectl(&["get", "lmcache", "-o", "name"]).await.unwrap();
+    let name = format!("{}.lmcache.lmcache.ai/columns", columns.resources[1]);
+    assert!(all.lines().any(|line| line == name), "kubectl get lmcache does not show {name}:\n{all}");
+
+    let mut status = columns.status;
+    status["phase"] = "Degraded".into();
+    status["reason"] = "InstanceLost".into();
+    status["message"] = "node gpu-1: the pod is not ready".into();
+    let patch = Patch::Merge(json!({"status": status}));
+    api.patch_status("columns", &PatchParams::default(), &patch).await.unwrap();
+    let (header, row) = table(columns.resources[2], &["-o", "wide"]).await;
+    assert_eq!(header, format!("{} UPDATED MESSAGE", columns.header));
+    let end = " InstanceLost 3 node gpu-1: the pod is not ready";
+    assert!(row.starts_with(columns.row) && row.ends_with(end), "want {:?} and {end:?}: {row:?}", columns.row);
+    api.delete("columns", &DeleteParams::default()).await.unwrap();
+}
+
+/// Header and row of the resource `columns`, with one space between words.
+async fn table(resource: &str, flags: &[&str]) -> (String, String) {
     let text = cluster().await.kubectl(&[&["get", resource], flags].concat()).await.unwrap();
-    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let header = text.lines().next().map(words).unwrap_or_default();
-    let row = text.lines().find(|line| words(line).first().is_some_and(|name| name.ends_with("columns")));
-    (header, row.map_or_else(|| panic!("no row:\n{text}"), words))
+    let row = text.lines().map(words).find(|line| line.starts_with("columns "));
+    (header, row.unwrap_or_else(|| panic!("no row:\n{text}")))
 }

@@ -12,9 +12,9 @@ mod refused;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta, PostParams};
-use kube::{Api, Client};
-use lmcache_crds::LMCacheEngine;
+use lmcache_crds::{CacheBlendEngine, LMCacheCoordinator, LMCacheEngine};
 use lmcache_testbed::{Cluster, ClusterOptions};
 use serde_json::Value;
 use tokio::sync::OnceCell;
@@ -30,25 +30,49 @@ async fn cluster() -> &'static Cluster {
         }
         // kubectl sees a new kind only when discovery has caught up with its definition.
         let deadline = Instant::now() + Duration::from_secs(30);
-        while let Err(error) = cluster.kubectl(&["explain", "lmc.spec"]).await {
-            ensure!(Instant::now() < deadline, "{error}");
-            tokio::time::sleep(Duration::from_millis(200)).await;
+        for path in ["lmc.spec", "cbe.spec", "lmcc.spec"] {
+            while let Err(error) = cluster.kubectl(&["explain", path]).await {
+                ensure!(Instant::now() < deadline, "{error}");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
         }
         anyhow::Ok(cluster)
     };
     CLUSTER.get_or_try_init(start).await.unwrap()
 }
 
-/// Engines as plain documents, so that nothing of ours comes between the test and the API server.
-fn engines(client: Client) -> Api<DynamicObject> {
-    Api::default_namespaced_with(client, &ApiResource::erase::<LMCacheEngine>(&()))
+const LMC: &str = "LMCacheEngine";
+const CBE: &str = "CacheBlendEngine";
+const LMCC: &str = "LMCacheCoordinator";
+
+fn resource(kind: &str) -> ApiResource {
+    match kind {
+        LMC => ApiResource::erase::<LMCacheEngine>(&()),
+        CBE => ApiResource::erase::<CacheBlendEngine>(&()),
+        LMCC => ApiResource::erase::<LMCacheCoordinator>(&()),
+        _ => panic!("there is no kind {kind}"),
+    }
 }
 
-fn object(name: &str, spec: &str) -> DynamicObject {
+/// Resources as plain documents, so that nothing of ours comes between the test and the API server.
+async fn api(kind: &str) -> Api<DynamicObject> {
+    Api::default_namespaced_with(cluster().await.client(), &resource(kind))
+}
+
+fn object(kind: &str, name: &str, spec: &str) -> DynamicObject {
     let spec: Value = serde_norway::from_str(spec).unwrap_or_else(|error| panic!("{spec}: {error}"));
-    let mut object = DynamicObject::new(name, &ApiResource::erase::<LMCacheEngine>(&()));
+    let mut object = DynamicObject::new(name, &resource(kind));
     object.metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     object.data = serde_json::json!({"spec": spec});
+    object
+}
+
+/// An engine with these fields. A CacheBlendEngine also gets the image to stage that it cannot do without.
+fn engine(kind: &str, name: &str, spec: &str) -> DynamicObject {
+    let mut object = object(kind, name, spec);
+    if kind == CBE {
+        object.data["spec"]["injection"] = serde_json::json!({"payloadImage": {"repository": "r/p"}});
+    }
     object
 }
 

@@ -1,8 +1,9 @@
 //! What is refused at admission, with the field named.
 
+use kube::api::DynamicObject;
 use rstest::rstest;
 
-use crate::{cluster, engines, names, object, refusal, try_create};
+use crate::{CBE, LMC, LMCC, api, engine, names, object, refusal, try_create};
 
 #[rstest]
 // Types, required fields and closed sets.
@@ -110,17 +111,6 @@ use crate::{cluster, engines, names, object, refusal, try_create};
     "spec",
     "spec.prometheus.port must differ from spec.server.port"
 )]
-// D15: a payload image needs a repository.
-#[case::payload_empty(
-    "{l1: {sizeGB: 1}, injection: {payloadImage: {}}}",
-    "spec.injection.payloadImage.repository",
-    "Required value"
-)]
-#[case::payload_blank(
-    "{l1: {sizeGB: 1}, injection: {payloadImage: {repository: ''}}}",
-    "spec.injection.payloadImage.repository",
-    "at least 1"
-)]
 // One of two.
 #[case::no_adapter("{l1: {sizeGB: 1}, l2Backend: {}}", "spec.l2Backend", "exactly one of resp or raw must be set")]
 #[case::two_adapters(
@@ -181,10 +171,100 @@ use crate::{cluster, engines, names, object, refusal, try_create};
     "the mount path /etc/lmcache/keys is taken by the master key"
 )]
 #[tokio::test]
-async fn a_spec_is_refused(#[case] spec: &str, #[case] field: &str, #[case] text: &str) {
-    let api = engines(cluster().await.client());
-    let refusal = refusal(spec, try_create(&api, &object("refused", spec)).await);
-    assert!(names(&refusal, field, text), "{spec}: want {field}: {text}, got {refusal:#?}");
+async fn an_engine_is_refused(
+    #[case] spec: &str,
+    #[case] field: &str,
+    #[case] text: &str,
+    #[values(LMC, CBE)] kind: &str,
+) {
+    check(kind, &engine(kind, "refused", spec), field, text).await;
+}
+
+/// D15: a payload image needs a repository.
+#[rstest]
+#[case::payload_empty("{l1: {sizeGB: 1}, injection: {payloadImage: {}}}", "Required value")]
+#[case::payload_blank("{l1: {sizeGB: 1}, injection: {payloadImage: {repository: ''}}}", "at least 1")]
+#[tokio::test]
+async fn a_payload_image_without_a_repository_is_refused(
+    #[case] spec: &str,
+    #[case] text: &str,
+    #[values(LMC, CBE)] kind: &str,
+) {
+    check(kind, &object(kind, "refused", spec), "spec.injection.payloadImage.repository", text).await;
+}
+
+const CHUNK_SIZE: &str = "must be 256 for CacheBlend (chunk_size == block_size 64 * 4)";
+const PAYLOAD: &str = "spec.injection.payloadImage must be specified for CacheBlend injection, unless spec.pd is set";
+
+#[rstest]
+#[case::no_l1("{}", "spec.l1", "Required value")]
+#[case::chunk_size("{l1: {sizeGB: 1}, pd: {}, server: {chunkSize: 128}}", "spec.server.chunkSize", CHUNK_SIZE)]
+#[case::check_layer(
+    "{l1: {sizeGB: 1}, pd: {}, blend: {checkLayer: -1}}",
+    "spec.blend.checkLayer",
+    "greater than or equal to 0"
+)]
+#[case::ratio_zero("{l1: {sizeGB: 1}, pd: {}, blend: {recompRatio: 0}}", "spec.blend.recompRatio", "greater than 0")]
+#[case::ratio_high(
+    "{l1: {sizeGB: 1}, pd: {}, blend: {recompRatio: 2}}",
+    "spec.blend.recompRatio",
+    "less than or equal to 1"
+)]
+#[case::bucket(
+    "{l1: {sizeGB: 1}, pd: {}, blend: {partialBucket: 0}}",
+    "spec.blend.partialBucket",
+    "greater than or equal to 1"
+)]
+#[case::cudagraph(
+    "{l1: {sizeGB: 1}, pd: {}, injection: {cudagraph: full}}",
+    "spec.injection.cudagraph",
+    "Unsupported value"
+)]
+// D15: an image to stage is needed, and the server's is none.
+#[case::no_injection("{l1: {sizeGB: 1}}", "spec", PAYLOAD)]
+#[case::no_payload("{l1: {sizeGB: 1}, injection: {}}", "spec", PAYLOAD)]
+#[case::old_payload_default(
+    "{l1: {sizeGB: 1}, injection: {payloadImage: {repository: lmcache/vllm-openai}}}",
+    "spec",
+    PAYLOAD
+)]
+#[tokio::test]
+async fn a_cache_blend_engine_is_refused(#[case] spec: &str, #[case] field: &str, #[case] text: &str) {
+    check(CBE, &object(CBE, "refused", spec), field, text).await;
+}
+
+#[rstest]
+#[case::port_zero("{port: 0}", "spec.port", "greater than or equal to 1")]
+#[case::port_high("{port: 65536}", "spec.port", "less than or equal to 65535")]
+#[case::replicas("{replicas: -1}", "spec.replicas", "greater than or equal to 0")]
+#[case::timeout("{instanceTimeout: 0}", "spec.instanceTimeout", "greater than 0")]
+#[case::health("{healthCheckInterval: -1}", "spec.healthCheckInterval", "greater than or equal to 0")]
+#[case::eviction("{evictionCheckInterval: -1}", "spec.evictionCheckInterval", "greater than or equal to 0")]
+#[case::ratio_low("{evictionRatio: -0.1}", "spec.evictionRatio", "greater than or equal to 0")]
+#[case::ratio_high("{evictionRatio: 1.1}", "spec.evictionRatio", "less than or equal to 1")]
+#[case::watermark_zero("{triggerWatermark: 0}", "spec.triggerWatermark", "greater than 0")]
+#[case::watermark_high("{triggerWatermark: 2}", "spec.triggerWatermark", "less than or equal to 1")]
+#[case::chunk_size("{blendChunkSize: 0}", "spec.blendChunkSize", "greater than or equal to 1")]
+#[case::stride("{blendProbeStride: 0}", "spec.blendProbeStride", "greater than or equal to 1")]
+#[case::hash("{hashAlgorithm: md5}", "spec.hashAlgorithm", "Unsupported value")]
+#[case::log_level("{logLevel: debug}", "spec.logLevel", "Unsupported value")]
+#[case::metrics_port("{prometheus: {port: 0}}", "spec.prometheus.port", "greater than or equal to 1")]
+#[case::interval(
+    "{prometheus: {serviceMonitor: {interval: often}}}",
+    "spec.prometheus.serviceMonitor.interval",
+    "should match"
+)]
+#[case::deadline("{progressDeadlineSeconds: 0}", "spec.progressDeadlineSeconds", "greater than or equal to 1")]
+#[case::digest("{image: {digest: 'sha256:abc'}}", "spec.image.digest", "should match")]
+#[tokio::test]
+async fn a_coordinator_is_refused(#[case] spec: &str, #[case] field: &str, #[case] text: &str) {
+    check(LMCC, &object(LMCC, "refused", spec), field, text).await;
+}
+
+async fn check(kind: &str, object: &DynamicObject, field: &str, text: &str) {
+    let what = object.data.to_string();
+    let refusal = refusal(&what, try_create(&api(kind).await, object).await);
+    assert!(names(&refusal, field, text), "{kind} {what}: want {field}: {text}, got {refusal:#?}");
 }
 
 /// D19: a name must leave room for the Service `<name>-metrics`.
@@ -193,20 +273,21 @@ async fn a_spec_is_refused(#[case] spec: &str, #[case] field: &str, #[case] text
 #[case::digit_first("1cache")]
 #[case::too_long("a2345678901234567890123456789012345678901234567890123456")]
 #[tokio::test]
-async fn a_name_is_refused(#[case] name: &str) {
-    let api = engines(cluster().await.client());
-    let refusal = refusal(name, try_create(&api, &object(name, "{l1: {sizeGB: 1}}")).await);
-    assert!(names(&refusal, "metadata.name", "must be a DNS-1035 label"), "{name}: {refusal:#?}");
-    assert!(names(&refusal, "metadata.name", "Service <name>-metrics"), "{name}: {refusal:#?}");
+async fn a_name_is_refused(#[case] name: &str, #[values(LMC, CBE, LMCC)] kind: &str) {
+    let object = if kind == LMCC { object(kind, name, "{}") } else { engine(kind, name, "{l1: {sizeGB: 1}}") };
+    check(kind, &object, "metadata.name", "must be a DNS-1035 label").await;
+    check(kind, &object, "metadata.name", "Service <name>-metrics").await;
 }
 
 /// A person who makes two mistakes reads of both at once.
+#[rstest]
+#[case::engine(LMC, "{l1: {sizeGB: 0}, server: {port: 1, chunkSize: 0}, logLevel: LOUD}", &["spec.l1.sizeGB", "spec.server.port", "spec.server.chunkSize", "spec.logLevel"])]
+#[case::cache_blend(CBE, "{l1: {sizeGB: 0}, blend: {checkLayer: -1, recompRatio: 0}}", &["spec.l1.sizeGB", "spec.blend.checkLayer", "spec.blend.recompRatio"])]
+#[case::coordinator(LMCC, "{port: 0, replicas: -1, hashAlgorithm: md5}", &["spec.port", "spec.replicas", "spec.hashAlgorithm"])]
 #[tokio::test]
-async fn every_bound_is_told_at_once() {
-    let api = engines(cluster().await.client());
-    let spec = "{l1: {sizeGB: 0}, server: {port: 1, chunkSize: 0}, logLevel: LOUD}";
-    let refusal = refusal(spec, try_create(&api, &object("refused", spec)).await);
-    for field in ["spec.l1.sizeGB", "spec.server.port", "spec.server.chunkSize", "spec.logLevel"] {
-        assert!(names(&refusal, field, ""), "{field} is not named: {refusal:#?}");
+async fn every_bound_is_told_at_once(#[case] kind: &str, #[case] spec: &str, #[case] fields: &[&str]) {
+    let refusal = refusal(spec, try_create(&api(kind).await, &object(kind, "refused", spec)).await);
+    for field in fields {
+        assert!(names(&refusal, field, ""), "{kind}: {field} is not named: {refusal:#?}");
     }
 }

@@ -1,5 +1,6 @@
 //! The CRD manifests: schemas derived from the types, completed with what schemars and `k8s-openapi` do not know.
 
+mod columns;
 mod embedded;
 mod reference;
 mod rules;
@@ -11,33 +12,80 @@ use kube::CustomResourceExt;
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use crate::LMCacheEngine;
+use crate::{CacheBlendEngine, LMCacheCoordinator, LMCacheEngine};
+use rules::Rule;
 
 pub use reference::reference_markdown;
 
 /// Key that remembers the core type of an embedded schema while the reference is written. No schema leaves with it.
 const CORE_TYPE: &str = "x-core-type";
 
-/// Every custom resource definition of the operator, ready to be applied.
-///
-/// Use this and not `LMCacheEngine::crd()`, which lacks the rules, the limits of core types and the default status.
-pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![with_schema(LMCacheEngine::crd(), engine_schema())]
+/// A kind with what its types cannot say.
+trait Kind: CustomResourceExt + JsonSchema {
+    /// What `kubectl get` counts.
+    const COUNTS: columns::Counts;
+    /// Rules that the API server checks in CEL.
+    fn rules() -> Vec<Rule>;
 }
 
-/// The definition with this schema in its only version.
-fn with_schema(mut crd: CustomResourceDefinition, mut schema: Value) -> CustomResourceDefinition {
+impl Kind for LMCacheEngine {
+    const COUNTS: columns::Counts = columns::INSTANCES;
+    fn rules() -> Vec<Rule> {
+        rules::engine()
+    }
+}
+
+impl Kind for CacheBlendEngine {
+    const COUNTS: columns::Counts = columns::INSTANCES;
+    fn rules() -> Vec<Rule> {
+        [rules::engine(), rules::cache_blend()].concat()
+    }
+}
+
+impl Kind for LMCacheCoordinator {
+    const COUNTS: columns::Counts = columns::REPLICAS;
+    fn rules() -> Vec<Rule> {
+        vec![rules::name()]
+    }
+}
+
+/// The kinds in the order of the manifests: name, definition, and the schema as it is before core types are forgotten.
+type Definition = (&'static str, fn() -> CustomResourceDefinition, fn() -> Value);
+const KINDS: [Definition; 3] = [
+    ("LMCacheEngine", definition::<LMCacheEngine>, schema::<LMCacheEngine>),
+    ("CacheBlendEngine", definition::<CacheBlendEngine>, schema::<CacheBlendEngine>),
+    ("LMCacheCoordinator", definition::<LMCacheCoordinator>, schema::<LMCacheCoordinator>),
+];
+
+/// Every custom resource definition of the operator, ready to be applied.
+///
+/// Use this and not `LMCacheEngine::crd()`, which lacks the rules, the limits of core types, the default status and the
+/// columns of `kubectl get`.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    KINDS.iter().map(|(_, definition, _)| definition()).collect()
+}
+
+/// The definition of one kind, if it is ours.
+pub(crate) fn crd_of(kind: &str) -> Option<CustomResourceDefinition> {
+    KINDS.iter().find(|(name, ..)| *name == kind).map(|(_, definition, _)| definition())
+}
+
+fn definition<K: Kind>() -> CustomResourceDefinition {
+    let mut crd = K::crd();
+    let mut schema = schema::<K>();
     forget_core_types(&mut schema);
     let schema: Option<JSONSchemaProps> = serde_json::from_value(schema).ok();
     for version in &mut crd.spec.versions {
         version.schema = Some(CustomResourceValidation { open_api_v3_schema: schema.clone() });
+        version.additional_printer_columns = Some(columns::columns(&K::COUNTS));
     }
     crd
 }
 
-fn engine_schema() -> Value {
-    let mut schema = structural::<LMCacheEngine>();
-    rules::add(&mut schema);
+/// The whole schema of a kind.
+fn schema<K: Kind>() -> Value {
+    let mut schema = structural::<K>();
+    rules::add(&mut schema, K::rules());
     schema["properties"]["status"]["default"] = json!({"phase": "Pending"});
     schema
 }

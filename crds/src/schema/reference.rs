@@ -4,12 +4,13 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use serde_json::Value;
 
-use super::{CORE_TYPE, engine_schema};
+use super::{CORE_TYPE, KINDS};
 
 const INTRODUCTION: &str = "\
 # API reference
 
-Group `lmcache.lmcache.ai`, version `v1alpha1`. The same text is shown by `kubectl explain lmc.spec`.
+Group `lmcache.lmcache.ai`, version `v1alpha1`. The same text is shown by `kubectl explain lmc.spec`, `cbe.spec` and
+`lmcc.spec`; `kubectl get lmcache` lists all three kinds.
 
 A *default* in the table is stored in the object as soon as its parent is written: with `server: {}` all fields of
 `server` are stored, without `server` none is, and the operator uses the same values. *Required* means within its parent.
@@ -19,7 +20,9 @@ Types such as `core.v1.Affinity` are those of Kubernetes itself.
 /// The page `docs/api.md`: one table per object of every kind, in the order of their paths.
 pub fn reference_markdown() -> String {
     let mut page = INTRODUCTION.to_owned();
-    kind(&mut page, "LMCacheEngine", &engine_schema());
+    for (name, _, schema) in KINDS {
+        kind(&mut page, name, &schema());
+    }
     page
 }
 

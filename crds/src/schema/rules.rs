@@ -7,10 +7,14 @@
 
 use serde_json::{Value, json};
 
-use crate::validation::{KEY_PATH, KEY_VOLUME, MAX_NAME_LENGTH, NAME_DETAIL};
+use crate::{
+    DEFAULT_CHUNK_SIZE, DEFAULT_REPOSITORY,
+    validation::{CHUNK_SIZE_DETAIL, KEY_PATH, KEY_VOLUME, MAX_NAME_LENGTH, NAME_DETAIL, NEEDED_DETAIL},
+};
 
 /// One rule, at one place of the schema.
-struct Rule {
+#[derive(Clone)]
+pub(super) struct Rule {
     /// Fields from the root down to the object that the rule looks at.
     at: &'static [&'static str],
     /// The expression; true for what is allowed.
@@ -60,9 +64,9 @@ impl Rule {
     }
 }
 
-/// Puts every rule into the schema of an engine kind.
-pub(super) fn add(schema: &mut Value) {
-    for rule in rules() {
+/// Puts these rules into the schema of a kind.
+pub(super) fn add(schema: &mut Value, rules: Vec<Rule>) {
+    for rule in rules {
         let pointer = rule.at.iter().fold(String::new(), |pointer, field| format!("{pointer}/properties/{field}"));
         let Some(place) = schema.pointer_mut(&pointer) else { continue };
         match place.get_mut("x-kubernetes-validations") {
@@ -72,7 +76,8 @@ pub(super) fn add(schema: &mut Value) {
     }
 }
 
-fn rules() -> Vec<Rule> {
+/// The rules of every engine kind.
+pub(super) fn engine() -> Vec<Rule> {
     let mut rules = vec![name()];
     rules.extend(ports());
     rules.extend(second_level());
@@ -81,7 +86,23 @@ fn rules() -> Vec<Rule> {
     rules
 }
 
-fn name() -> Rule {
+/// The rules that only a `CacheBlendEngine` has.
+pub(super) fn cache_blend() -> Vec<Rule> {
+    let chunk_size = format!("self.chunkSize == {DEFAULT_CHUNK_SIZE}");
+    let payload = "has(self.injection) && has(self.injection.payloadImage) && \
+                   has(self.injection.payloadImage.repository) ? self.injection.payloadImage.repository : ''";
+    let given = format!("has(self.pd) || !(({payload}) in ['', '{DEFAULT_REPOSITORY}'])");
+    vec![
+        Rule::new(&["spec", "server"], chunk_size, CHUNK_SIZE_DETAIL)
+            .about(".chunkSize")
+            .forgiving_stored(&["self.chunkSize"]),
+        Rule::new(&["spec"], given, format!("spec.injection.payloadImage {NEEDED_DETAIL}, unless spec.pd is set"))
+            .forgiving_stored(&[payload]),
+    ]
+}
+
+/// What every name must fulfil.
+pub(super) fn name() -> Rule {
     let cel = format!(
         "oldSelf.hasValue() || (size(self.metadata.name) <= {MAX_NAME_LENGTH} && \
          self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$'))"

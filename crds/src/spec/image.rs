@@ -28,7 +28,7 @@ impl PullPolicy {
     }
 }
 
-/// Image of the cache server.
+/// Image of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpec {
@@ -95,7 +95,12 @@ impl ImageSpec {
 impl PayloadImageSpec {
     /// Whether no usable repository is named: none, an empty one, or the server's image (D15).
     pub fn is_unset(&self) -> bool {
-        non_empty(self.repository.as_ref()).is_none_or(|repository| repository == DEFAULT_REPOSITORY)
+        non_empty(self.repository.as_ref()).is_none() || self.is_server_image()
+    }
+
+    /// Whether the repository is the server's, which older releases stored here unasked (D15).
+    pub fn is_server_image(&self) -> bool {
+        self.repository.as_deref() == Some(DEFAULT_REPOSITORY)
     }
 
     /// `repository@digest`, else `repository:tag`, `latest` where the tag is unset or empty; nothing where the repository

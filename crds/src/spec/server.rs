@@ -45,7 +45,7 @@ pub struct ServerSpec {
     pub http_port: Option<i32>,
 
     /// Tokens in one cache chunk, at least 1. Default 256. Engines that share a second level or a coordinator need the
-    /// same value.
+    /// same value (a coordinator has it as blendChunkSize). CacheBlendEngine: only 256.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1), extend("default" = 256))]
     pub chunk_size: Option<i32>,
@@ -56,7 +56,7 @@ pub struct ServerSpec {
     pub max_workers: Option<i32>,
 
     /// How tokens are hashed into cache keys: builtin, sha256_cbor or blake3. Default blake3. Engines that share a second
-    /// level or a coordinator need the same value.
+    /// level or a coordinator need the same value (a coordinator has it as hashAlgorithm).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "blake3"))]
     pub hash_algorithm: Option<HashAlgorithm>,

@@ -1,41 +1,26 @@
-//! Bounds and formats that the existing operator does not check (D15, D17), in the order of the fields.
+//! Bounds and formats that the existing operator does not check (D17, D62), in the order of the fields.
 
 use super::field_error::Findings;
-use crate::spec::EngineSpec;
+use crate::spec::{EngineSpec, WorkloadSpec};
 
-/// An image to stage needs a repository. The server's own image in that place counts as if no image were given, because
-/// older releases stored it there unasked (D15).
-pub(super) fn payload_image(findings: &mut Findings, spec: &EngineSpec) {
-    let Some(image) = spec.injection.as_ref().and_then(|injection| injection.payload_image.as_ref()) else { return };
-    if image.repository.as_ref().is_none_or(String::is_empty) {
-        findings.required("spec.injection.payloadImage.repository", "must be a non-empty string");
-    }
-}
-
-/// Numbers that would make the server, the pod or the Service fail (D17).
+/// Numbers of an engine that would make the server or the pod fail (D17).
 pub(super) fn numbers(findings: &mut Findings, spec: &EngineSpec) {
     if let Some(server) = &spec.server {
         findings.range("spec.server.httpPort", server.http_port, 1024, 65535);
         findings.at_least("spec.server.chunkSize", server.chunk_size, 1);
         findings.at_least("spec.server.maxWorkers", server.max_workers, 1);
     }
-    if let Some(prometheus) = &spec.prometheus {
-        findings.range("spec.prometheus.port", prometheus.port, 1, 65535);
-    }
     second_level(findings, spec);
     if let Some(pd) = &spec.pd {
         findings.range("spec.pd.nixlSideChannelPort", pd.nixl_side_channel_port, 1024, 65535);
     }
-    findings.at_least("spec.progressDeadlineSeconds", spec.progress_deadline_seconds, 1);
 }
 
 fn second_level(findings: &mut Findings, spec: &EngineSpec) {
     let Some(backend) = &spec.l2_backend else { return };
     if let Some(resp) = &backend.resp {
         findings.at_least("spec.l2Backend.resp.numWorkers", resp.num_workers, 1);
-        if let Some(capacity) = resp.max_capacity_gb.filter(|capacity| *capacity < 0.0) {
-            findings.invalid("spec.l2Backend.resp.maxCapacityGB", capacity, "must be >= 0");
-        }
+        findings.not_negative("spec.l2Backend.resp.maxCapacityGB", resp.max_capacity_gb);
     }
     findings.at_least("spec.l2Backend.prefetchMaxInFlight", backend.prefetch_max_in_flight, 1);
     if let Some(bits) = spec.aesgcm().map(crate::AesGcmSpec::aes_bits).filter(|bits| ![128, 256].contains(bits)) {
@@ -43,21 +28,20 @@ fn second_level(findings: &mut Findings, spec: &EngineSpec) {
     }
 }
 
-/// Texts that another API would refuse after the fact (D17, D62).
-pub(super) fn formats(findings: &mut Findings, spec: &EngineSpec) {
-    let monitor = spec.prometheus.as_ref().and_then(|prometheus| prometheus.service_monitor.as_ref());
-    let interval = monitor.and_then(|monitor| monitor.interval.as_deref());
+/// Numbers and texts of every kind that another API would refuse after the fact (D17, D62).
+pub(super) fn workload(findings: &mut Findings, spec: &WorkloadSpec) {
+    findings.range("spec.prometheus.port", spec.prometheus.as_ref().and_then(|it| it.port), 1, 65535);
+    findings.at_least("spec.progressDeadlineSeconds", spec.progress_deadline_seconds, 1);
+    let interval = spec.service_monitor().and_then(|monitor| monitor.interval.as_deref());
     if let Some(interval) = interval.filter(|interval| !is_prometheus_duration(interval)) {
         let detail = "must be a Prometheus duration such as 30s or 1m30s";
         findings.invalid("spec.prometheus.serviceMonitor.interval", interval, detail);
     }
-    let server = spec.image.as_ref().and_then(|image| image.digest.as_deref());
-    digest(findings, "spec.image.digest", server);
-    let payload = spec.injection.as_ref().and_then(|injection| injection.payload_image.as_ref());
-    digest(findings, "spec.injection.payloadImage.digest", payload.and_then(|image| image.digest.as_deref()));
+    digest(findings, "spec.image.digest", spec.image.as_ref().and_then(|image| image.digest.as_deref()));
 }
 
-fn digest(findings: &mut Findings, path: &str, digest: Option<&str>) {
+/// The digest of an image.
+pub(super) fn digest(findings: &mut Findings, path: &str, digest: Option<&str>) {
     if let Some(digest) = digest.filter(|digest| !is_digest(digest)) {
         findings.invalid(path, digest, "must be an image digest: sha256: and 64 hexadecimal digits");
     }

@@ -15,7 +15,7 @@ pub(super) fn ports(findings: &mut Findings, spec: &EngineSpec) {
     if spec.http_port() == server {
         findings.invalid("spec.server.httpPort", server, "must differ from spec.server.port");
     }
-    if spec.prometheus_enabled() && spec.metrics_port() == server {
+    if spec.prometheus_enabled() && spec.workload.metrics_port() == server {
         findings.invalid("spec.prometheus.port", server, "must differ from spec.server.port while metrics are enabled");
     }
 }
@@ -34,13 +34,13 @@ pub(super) fn key_volume(findings: &mut Findings, spec: &EngineSpec) {
     if spec.aesgcm().is_none() {
         return;
     }
-    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
+    for (index, volume) in spec.workload.volumes.iter().flatten().enumerate() {
         if volume.name == KEY_VOLUME {
             let detail = "is taken by the master key of spec.l2Backend.serde.aesgcm";
             findings.invalid(&format!("spec.volumes[{index}].name"), volume.name.as_str(), detail);
         }
     }
-    for (index, mount) in spec.volume_mounts.iter().flatten().enumerate() {
+    for (index, mount) in spec.workload.volume_mounts.iter().flatten().enumerate() {
         if mount.mount_path.trim_end_matches('/') == KEY_PATH {
             let detail = "is taken by the master key of spec.l2Backend.serde.aesgcm";
             findings.invalid(&format!("spec.volumeMounts[{index}].mountPath"), mount.mount_path.as_str(), detail);

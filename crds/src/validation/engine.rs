@@ -17,8 +17,14 @@ pub(super) fn memory_and_server(findings: &mut Findings, spec: &EngineSpec) {
     }
 }
 
+/// Where the second level is, and where the coordinator.
+pub(super) fn connections(findings: &mut Findings, spec: &EngineSpec) {
+    second_level(findings, spec);
+    coordinator(findings, spec);
+}
+
 /// Exactly one adapter, its required parts, and what is done to the data.
-pub(super) fn second_level(findings: &mut Findings, spec: &EngineSpec) {
+fn second_level(findings: &mut Findings, spec: &EngineSpec) {
     let Some(backend) = &spec.l2_backend else { return };
     match (&backend.resp, &backend.raw) {
         (None, None) => findings.required("spec.l2Backend", "exactly one of resp or raw must be set"),
@@ -63,7 +69,7 @@ fn transformation(findings: &mut Findings, backend: &L2BackendSpec) {
 }
 
 /// Exactly one way to the coordinator, and sensible intervals.
-pub(super) fn coordinator(findings: &mut Findings, spec: &EngineSpec) {
+fn coordinator(findings: &mut Findings, spec: &EngineSpec) {
     let Some(coordinator) = &spec.coordinator else { return };
     match (coordinator.ref_name(), coordinator.url()) {
         (Some(_), Some(_)) => {

@@ -120,6 +120,13 @@ impl Findings {
         }
     }
 
+    /// Refuses a set number below 0.
+    pub(super) fn not_negative(&mut self, path: &str, value: Option<f64>) {
+        if let Some(value) = value.filter(|value| *value < 0.0 || value.is_nan()) {
+            self.invalid(path, value, "must be >= 0");
+        }
+    }
+
     /// Refuses a set share outside of (0, 1].
     pub(super) fn share(&mut self, path: &str, value: Option<f64>) {
         if let Some(value) = value.filter(|value| !(*value > 0.0 && *value <= 1.0)) {

@@ -13,7 +13,7 @@ use super::field_error::{BadValue, FieldError, Findings};
 /// kind, and when the types are right.
 pub fn malformed(kind: &str, spec: &Value) -> Vec<FieldError> {
     let mut findings = Findings::default();
-    for crd in crate::crds().iter().filter(|crd| crd.spec.names.kind == kind) {
+    if let Some(crd) = crate::schema::crd_of(kind) {
         let schemas = crd.spec.versions.iter().filter_map(|it| it.schema.as_ref()?.open_api_v3_schema.as_ref());
         for schema in schemas.filter_map(|root| root.properties.as_ref()?.get("spec")) {
             look(&mut findings, schema, spec, "spec");
@@ -128,6 +128,29 @@ mod tests {
     fn names_the_field(#[case] spec: Value, #[case] expected: &[&str]) {
         let found: Vec<_> = malformed("LMCacheEngine", &spec).iter().map(ToString::to_string).collect();
         assert_eq!(found, expected, "{spec}");
+    }
+
+    #[rstest]
+    #[case(
+        "CacheBlendEngine",
+        json!({"l1": {"sizeGB": 1}, "blend": {"checkLayer": "one"}, "injection": {"cudagraph": "none"}}),
+        &[
+            r#"spec.blend.checkLayer: Invalid value: "one": must be of type integer"#,
+            r#"spec.injection.cudagraph: Invalid value: "none": supported values: "eager", "piecewise", "full_decode_only""#,
+        ],
+    )]
+    #[case(
+        "LMCacheCoordinator",
+        json!({"replicas": 1.5, "hashAlgorithm": "md5", "image": {"tag": 1}}),
+        &[
+            r#"spec.hashAlgorithm: Invalid value: "md5": supported values: "builtin", "sha256_cbor", "blake3""#,
+            "spec.image.tag: Invalid value: 1: must be of type string",
+            "spec.replicas: Invalid value: 1.5: must be of type integer",
+        ],
+    )]
+    fn names_the_field_of_every_kind(#[case] kind: &str, #[case] spec: Value, #[case] expected: &[&str]) {
+        let found: Vec<_> = malformed(kind, &spec).iter().map(ToString::to_string).collect();
+        assert_eq!(found, expected, "{kind}: {spec}");
     }
 
     #[test]
