@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use lmcache_crds::{EngineStatus, Phase};
+use lmcache_crds::{Phase, Report};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -38,7 +38,7 @@ struct Inner {
 pub(crate) struct EngineSeries(RwLock<Inner>);
 
 impl EngineSeries {
-    pub(crate) fn set(&self, kind: &'static str, namespace: &str, name: &str, status: &EngineStatus) {
+    pub(crate) fn set(&self, kind: &'static str, namespace: &str, name: &str, status: &Report) {
         let mut inner = self.write();
         let conditions = status
             .record
@@ -48,9 +48,9 @@ impl EngineSeries {
             .collect();
         let state = State {
             phase: status.record.phase,
-            desired: status.desired_instances,
-            ready: status.ready_instances,
-            updated: status.updated_instances,
+            desired: status.desired,
+            ready: status.ready,
+            updated: status.updated,
             conditions,
         };
         inner.engines.insert(Key { kind, namespace: namespace.into(), name: name.into() }, state);

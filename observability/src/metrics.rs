@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use lmcache_crds::{EngineStatus, PhaseTransition};
+use lmcache_crds::{PhaseTransition, Report};
 use prometheus_client::encoding::{prometheus_text, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -89,7 +89,7 @@ impl Metrics {
     }
 
     /// The status of an engine as it was last written: gives `engine_phase`, `engine_instances` and `engine_condition`.
-    pub fn engine_state(&self, kind: &'static str, namespace: &str, name: &str, status: &EngineStatus) {
+    pub fn engine_state(&self, kind: &'static str, namespace: &str, name: &str, status: &Report) {
         self.0.engines.set(kind, namespace, name, status);
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use lmcache_crds::{EngineStatus, Phase, PhaseRecord, PhaseTransition};
+use lmcache_crds::{Phase, PhaseRecord, PhaseTransition, Report};
 use lmcache_observability::{ApplyOutcome, Metrics, ReconcileResult};
 use proptest::prelude::*;
 use rstest::rstest;
@@ -31,14 +31,14 @@ fn condition(type_: &str, status: &str) -> Condition {
     }
 }
 
-fn status(phase: Phase) -> EngineStatus {
+fn status(phase: Phase) -> Report {
     let conditions = vec![condition("Ready", "False"), condition("Available", "True"), condition("Applied", "Unknown")];
-    EngineStatus {
+    Report {
         record: PhaseRecord { phase, conditions, ..PhaseRecord::default() },
-        desired_instances: 3,
-        updated_instances: 2,
-        ready_instances: 1,
-        ..EngineStatus::default()
+        desired: 3,
+        updated: 2,
+        ready: 1,
+        ..Report::default()
     }
 }
 

@@ -3,7 +3,7 @@
 //! | type | status | reason |
 //! |---|---|---|
 //! | `ConfigValid` | True, False | `Valid`, `ValidationFailed` |
-//! | `Available` | True, False | `AtLeastOneReady`, `NoReadyInstances` |
+//! | `Available` | True, False | `AtLeastOneReady`, `NoReadyInstances` (coordinator: `NoReadyReplicas`) |
 //! | `AllInstancesReady` | True, False | `AllReady`, `NotAllReady` |
 //! | `DependenciesReady` | True | `AllFound` |
 //! | | False | that of the issue: `SecretNotFound`, `SecretKeyMissing`, `SecretNotShared`, `CoordinatorNotFound` |
@@ -11,15 +11,17 @@
 //! | `Applied` | True | `AllApplied` |
 //! | | False | that of the failure (`Conflict`, `Forbidden`, `Rejected`, `ApplyFailed`), of what withheld the children (`InvalidSpec`, that of the dependency), or `Applying` |
 //! | `Ready` | True, False | that of the phase |
-//! | `Reconciling` | True while Converging, else absent | that of the phase |
+//! | `Reconciling` | True while Converging, else absent; absent too at rest (`ScaledToZero`) | that of the phase |
 //! | `Stalled` | True in Degraded when waiting does not heal, else absent | that of the phase |
+//! | `CoordinatorCompatible` | True, False; absent without `spec.coordinator.ref` | `SettingsAgree`, `SettingsDiffer` |
+//! | `RegistryConsistent` | True, False; coordinators only | `OneRegistry`, `SeveralReplicas` |
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use lmcache_crds::{Phase, PhaseRecord, kubernetes_time};
 
 use crate::classify::{dependency_reason, dependency_text, failure_reason, failure_text, spec_text};
 use crate::machine::is_converging;
-use crate::observation::{Children, Observation, Workload};
+use crate::observation::{Advisory, AdvisoryKind, Children, Observation, Wording, Workload};
 use crate::reason::Reason;
 use crate::text::{CONDITION_MESSAGE_LIMIT, truncate};
 
@@ -41,8 +43,18 @@ pub const RECONCILING: &str = "Reconciling";
 pub const STALLED: &str = "Stalled";
 
 /// Every condition type that is managed here, in the order in which they are listed.
-pub const TYPES: [&str; 8] =
-    [CONFIG_VALID, AVAILABLE, ALL_INSTANCES_READY, DEPENDENCIES_READY, APPLIED, READY, RECONCILING, STALLED];
+pub const TYPES: [&str; 10] = [
+    CONFIG_VALID,
+    AVAILABLE,
+    ALL_INSTANCES_READY,
+    DEPENDENCIES_READY,
+    APPLIED,
+    READY,
+    RECONCILING,
+    STALLED,
+    AdvisoryKind::CoordinatorCompatible.as_str(),
+    AdvisoryKind::RegistryConsistent.as_str(),
+];
 
 struct Finding {
     type_: &'static str,
@@ -62,21 +74,22 @@ impl Finding {
 pub(crate) fn update(record: &PhaseRecord, observation: &Observation) -> Vec<Condition> {
     let of_spec = observation.generation;
     let of_phase = record.observed_generation.unwrap_or(of_spec);
-    let workload = observation.workload.as_ref();
+    let (workload, wording) = (observation.workload.as_ref(), observation.wording);
     let mut findings = vec![
         (config_valid(observation), of_spec),
-        (available(workload), of_phase),
-        (all_instances_ready(workload), of_phase),
+        (available(workload, wording), of_phase),
+        (all_instances_ready(workload, wording), of_phase),
         (dependencies_ready(observation), of_spec),
         (applied(observation), of_spec),
         (of_the_phase(READY, record.phase == Phase::Ready, record), of_phase),
     ];
-    if is_converging(record.phase) {
+    if is_converging(record.phase) && !phase_reason(record).is_some_and(Reason::is_at_rest) {
         findings.push((of_the_phase(RECONCILING, true, record), of_phase));
     }
     if is_stalled(record) {
         findings.push((of_the_phase(STALLED, true, record), of_phase));
     }
+    findings.extend(observation.advisories.iter().map(|advisory| (advised(advisory), of_spec)));
     let before = &record.conditions;
     let ours = findings.into_iter().map(|(finding, generation)| carry_over(finding, generation, before, observation));
     let foreign = before.iter().filter(|condition| !TYPES.contains(&condition.type_.as_str())).cloned();
@@ -105,16 +118,21 @@ fn config_valid(observation: &Observation) -> Finding {
     }
 }
 
-fn available(workload: Option<&Workload>) -> Finding {
+fn available(workload: Option<&Workload>, wording: Wording) -> Finding {
     let (ready, desired) = workload.map_or((0, 0), |workload| (workload.ready, workload.desired));
     let holds = ready > 0;
-    let reason = if holds { "AtLeastOneReady" } else { "NoReadyInstances" };
-    Finding::new(AVAILABLE, holds, reason, format!("{ready}/{desired} instances ready"))
+    let reason = match wording {
+        _ if holds => "AtLeastOneReady",
+        Wording::Instances => "NoReadyInstances",
+        Wording::Replicas => "NoReadyReplicas",
+    };
+    Finding::new(AVAILABLE, holds, reason, format!("{ready}/{desired} {} ready", wording.plural()))
 }
 
-fn all_instances_ready(workload: Option<&Workload>) -> Finding {
+fn all_instances_ready(workload: Option<&Workload>, wording: Wording) -> Finding {
+    let noun = wording.plural();
     let Some(Workload { observed, desired, updated, ready, .. }) = workload else {
-        return Finding::new(ALL_INSTANCES_READY, false, "NotAllReady", "0/0 instances ready".to_owned());
+        return Finding::new(ALL_INSTANCES_READY, false, "NotAllReady", format!("0/0 {noun} ready"));
     };
     let holds = *observed && *desired > 0 && updated >= desired && ready >= desired;
     let reason = if holds { "AllReady" } else { "NotAllReady" };
@@ -125,7 +143,7 @@ fn all_instances_ready(workload: Option<&Workload>) -> Finding {
     } else {
         String::new()
     };
-    Finding::new(ALL_INSTANCES_READY, holds, reason, format!("{ready}/{desired} instances ready{but}"))
+    Finding::new(ALL_INSTANCES_READY, holds, reason, format!("{ready}/{desired} {noun} ready{but}"))
 }
 
 fn dependencies_ready(observation: &Observation) -> Finding {
@@ -169,7 +187,16 @@ fn of_the_phase(type_: &'static str, holds: bool, record: &PhaseRecord) -> Findi
     Finding::new(type_, holds, reason, record.message.clone().unwrap_or_default())
 }
 
+fn advised(advisory: &Advisory) -> Finding {
+    let message = advisory.concern.clone().unwrap_or_else(|| advisory.kind.all_well().to_owned());
+    let holds = advisory.concern.is_none();
+    Finding::new(advisory.kind.as_str(), holds, advisory.kind.reason(holds), message)
+}
+
+fn phase_reason(record: &PhaseRecord) -> Option<Reason> {
+    record.reason.as_deref().and_then(Reason::parse)
+}
+
 fn is_stalled(record: &PhaseRecord) -> bool {
-    let reason = record.reason.as_deref().and_then(Reason::parse);
-    record.phase == Phase::Degraded && reason.is_some_and(Reason::stalls)
+    record.phase == Phase::Degraded && phase_reason(record).is_some_and(Reason::stalls)
 }

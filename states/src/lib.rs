@@ -24,7 +24,7 @@ pub use advance::{Advance, advance};
 pub use diagram::{edges, is_allowed, mermaid};
 pub use machine::is_converging;
 pub use observation::{
-    ChildFailure, Children, Counts, DependencyIssue, DependencyKind, FailureKind, Instance, Observation, Problem,
-    ProblemKind, Workload,
+    Advisory, AdvisoryKind, ChildFailure, Children, Counts, DependencyIssue, DependencyKind, FailureKind, Instance,
+    Observation, Problem, ProblemKind, Wording, Workload,
 };
 pub use reason::Reason;

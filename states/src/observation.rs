@@ -25,6 +25,87 @@ pub struct Observation {
     pub now: Timestamp,
     /// How long a rollout may go without progress.
     pub progress_deadline: Duration,
+    /// What the kind calls what it runs.
+    pub wording: Wording,
+    /// What is legal and surely not meant; each becomes a condition and never moves the phase.
+    pub advisories: Vec<Advisory>,
+}
+
+/// What a kind calls what it runs, and by what rule their number is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wording {
+    /// Instances, one on every node that matches.
+    #[default]
+    Instances,
+    /// Replicas, as many as the spec says.
+    Replicas,
+}
+
+impl Wording {
+    /// The noun, in the plural.
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Wording::Instances => "instances",
+            Wording::Replicas => "replicas",
+        }
+    }
+
+    /// The noun, in the singular.
+    pub const fn singular(self) -> &'static str {
+        match self {
+            Wording::Instances => "instance",
+            Wording::Replicas => "replica",
+        }
+    }
+}
+
+/// A finding beside the phase.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advisory {
+    /// What was looked at.
+    pub kind: AdvisoryKind,
+    /// What is not as it should be, and what to do; `None` when all is well.
+    pub concern: Option<String>,
+}
+
+/// What an advisory is about; each is a condition type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdvisoryKind {
+    /// Engine and coordinator cut and hash tokens alike (D77).
+    CoordinatorCompatible,
+    /// One coordinator process knows every engine: its registry is not split over replicas (D59).
+    RegistryConsistent,
+}
+
+impl AdvisoryKind {
+    /// Every kind, in the order in which their conditions are listed.
+    pub const ALL: [AdvisoryKind; 2] = [AdvisoryKind::CoordinatorCompatible, AdvisoryKind::RegistryConsistent];
+
+    /// The condition type.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            AdvisoryKind::CoordinatorCompatible => "CoordinatorCompatible",
+            AdvisoryKind::RegistryConsistent => "RegistryConsistent",
+        }
+    }
+
+    /// The condition's message when all is well.
+    pub const fn all_well(self) -> &'static str {
+        match self {
+            AdvisoryKind::CoordinatorCompatible => "Chunk size and hash algorithm are those of the coordinator",
+            AdvisoryKind::RegistryConsistent => "There is one registry, and every engine is in it",
+        }
+    }
+
+    /// The condition's reason.
+    pub const fn reason(self, holds: bool) -> &'static str {
+        match (self, holds) {
+            (AdvisoryKind::CoordinatorCompatible, true) => "SettingsAgree",
+            (AdvisoryKind::CoordinatorCompatible, false) => "SettingsDiffer",
+            (AdvisoryKind::RegistryConsistent, true) => "OneRegistry",
+            (AdvisoryKind::RegistryConsistent, false) => "SeveralReplicas",
+        }
+    }
 }
 
 /// Instance counts that progress is measured by.

@@ -32,12 +32,16 @@ pub enum Reason {
     WaitingForWorkload,
     /// The workload controller found no node to run on.
     NoMatchingNodes,
+    /// The spec asks for no replica.
+    ScaledToZero,
     /// Instances come up for the first time.
     InstancesStarting,
     /// Instances of an old revision are being replaced.
     RollingUpdate,
     /// Nodes joined an engine that was ready, and their instances come up.
     NodesJoining,
+    /// More replicas are wanted than there were, and they come up.
+    ScalingUp,
     /// Every desired instance runs the current revision and is available.
     AllInstancesReady,
     /// A pod was refused at admission.
@@ -66,7 +70,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Reason; 28] = [
+    pub const ALL: [Reason; 30] = [
         Reason::Applying,
         Reason::InvalidSpec,
         Reason::SecretNotFound,
@@ -80,9 +84,11 @@ impl Reason {
         Reason::SpecApplied,
         Reason::WaitingForWorkload,
         Reason::NoMatchingNodes,
+        Reason::ScaledToZero,
         Reason::InstancesStarting,
         Reason::RollingUpdate,
         Reason::NodesJoining,
+        Reason::ScalingUp,
         Reason::AllInstancesReady,
         Reason::AdmissionRefused,
         Reason::ImagePullFailed,
@@ -113,9 +119,11 @@ impl Reason {
             Reason::SpecApplied => "SpecApplied",
             Reason::WaitingForWorkload => "WaitingForWorkload",
             Reason::NoMatchingNodes => "NoMatchingNodes",
+            Reason::ScaledToZero => "ScaledToZero",
             Reason::InstancesStarting => "InstancesStarting",
             Reason::RollingUpdate => "RollingUpdate",
             Reason::NodesJoining => "NodesJoining",
+            Reason::ScalingUp => "ScalingUp",
             Reason::AllInstancesReady => "AllInstancesReady",
             Reason::AdmissionRefused => "AdmissionRefused",
             Reason::ImagePullFailed => "ImagePullFailed",
@@ -168,7 +176,12 @@ impl Reason {
 
     /// Whether it says why instances are coming up.
     pub(crate) const fn explains_rolling(self) -> bool {
-        matches!(self, Reason::InstancesStarting | Reason::RollingUpdate | Reason::NodesJoining)
+        matches!(self, Reason::InstancesStarting | Reason::RollingUpdate | Reason::NodesJoining | Reason::ScalingUp)
+    }
+
+    /// Whether a phase on the way may rest there for ever because the spec says so.
+    pub(crate) const fn is_at_rest(self) -> bool {
+        matches!(self, Reason::ScaledToZero)
     }
 }
 

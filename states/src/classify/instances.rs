@@ -33,9 +33,10 @@ pub(super) fn are_lost(situation: Situation<'_>) -> Option<Verdict> {
         .collect();
     lost.sort_unstable();
     (!lost.is_empty()).then(|| {
+        let wording = situation.observation.wording;
         let counted = match lost.len() {
-            1 => "1 instance had been ready and is not".to_owned(),
-            count => format!("{count} instances had been ready and are not"),
+            1 => format!("1 {} had been ready and is not", wording.singular()),
+            count => format!("{count} {} had been ready and are not", wording.plural()),
         };
         let message = format!("{counted}: {}", name_some(&lost));
         Verdict::new(Signal::Faulty, Reason::InstanceLost, message)

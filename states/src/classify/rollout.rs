@@ -4,18 +4,21 @@ use lmcache_crds::{Phase, PhaseRecord, PhaseTransition};
 
 use super::{Situation, Verdict};
 use crate::machine::Signal;
-use crate::observation::{Instance, Observation, Workload};
+use crate::observation::{Instance, Observation, Wording, Workload};
 use crate::reason::Reason;
 use crate::text::name_some;
 
-/// The workload controller found no node to run on.
+/// The workload controller has nothing to run: no node matches, or the spec asks for no replica.
 pub(super) fn has_nothing_to_run(situation: Situation<'_>) -> Option<Verdict> {
     let workload = reported(situation.observation)?;
-    (workload.desired <= 0).then(|| {
-        let message = "no node matches: label a node for it, or change spec.nodeSelector, spec.affinity or \
-                       spec.tolerations";
-        Verdict::new(Signal::NothingToRun, Reason::NoMatchingNodes, message.to_owned())
-    })
+    let (reason, message) = match situation.observation.wording {
+        Wording::Instances => (
+            Reason::NoMatchingNodes,
+            "no node matches: label a node for it, or change spec.nodeSelector, spec.affinity or spec.tolerations",
+        ),
+        Wording::Replicas => (Reason::ScaledToZero, "spec.replicas is 0: nothing runs, as the spec asks"),
+    };
+    (workload.desired <= 0).then(|| Verdict::new(Signal::NothingToRun, reason, message.to_owned()))
 }
 
 /// The workload controller has not reported on what was applied.
@@ -35,7 +38,7 @@ pub(super) fn stands(situation: Situation<'_>) -> Verdict {
         return Verdict::new(Signal::Progressing, rolling_reason(record, observation), message);
     }
     let (ready, desired) = observation.workload.map_or((0, 0), |workload| (workload.ready, workload.desired));
-    let message = format!("{ready}/{desired} instances ready");
+    let message = format!("{ready}/{desired} {} ready", observation.wording.plural());
     Verdict::new(Signal::Complete, Reason::AllInstancesReady, message)
 }
 
@@ -77,7 +80,8 @@ pub(super) fn describe(observation: &Observation) -> String {
         return "waiting for the workload controller to report on the present revision".to_owned();
     }
     let Workload { desired, updated, ready, .. } = workload;
-    let mut text = format!("{updated}/{desired} instances updated, {ready}/{desired} ready");
+    let noun = observation.wording.plural();
+    let mut text = format!("{updated}/{desired} {noun} updated, {ready}/{desired} ready");
     let mut awaited: Vec<&str> = observation
         .instances
         .iter()
@@ -107,13 +111,17 @@ fn rolling_reason(record: &PhaseRecord, observation: &Observation) -> Reason {
     if record.phase == Phase::Ready && template_changed(observation) {
         return Reason::RollingUpdate;
     }
+    let replicas = observation.wording == Wording::Replicas;
+    // Those that serve already are of this revision: the others are added to them.
+    if replicas && observation.instances.iter().any(|it| serves(it) && it.was_ready) {
+        return Reason::ScalingUp;
+    }
+    let more_wanted = if replicas { Reason::ScalingUp } else { Reason::NodesJoining };
     let generation = observation.generation;
-    record.phase_transitions.iter().rev().find_map(|step| reason_after(step, generation)).unwrap_or(
-        match record.phase {
-            Phase::Ready => Reason::NodesJoining,
-            _ => Reason::InstancesStarting,
-        },
-    )
+    let told = record.phase_transitions.iter().rev().find_map(|step| reason_after(step, generation, more_wanted));
+    // Where none was wanted, there is none to be replaced.
+    let told = told.map(|told| if replicas && observation.previous.desired == 0 { more_wanted } else { told });
+    told.unwrap_or(if record.phase == Phase::Ready { more_wanted } else { Reason::InstancesStarting })
 }
 
 /// Whether fewer instances than before are of the current revision though no more are wanted: somebody changed the template
@@ -124,14 +132,12 @@ fn template_changed(observation: &Observation) -> bool {
 }
 
 /// What a step of the past says about instances that come up now; `None` leaves it to earlier steps.
-fn reason_after(step: &PhaseTransition, generation: i64) -> Option<Reason> {
+fn reason_after(step: &PhaseTransition, generation: i64, more_wanted: Reason) -> Option<Reason> {
     let of_this_generation = step.generation == generation;
     let reason = Reason::parse(&step.reason)?;
     match (step.to, reason) {
         (Phase::Rolling, reason) if of_this_generation && reason.explains_rolling() => Some(reason),
-        (Phase::Ready, _) | (Phase::Reconciled, Reason::NoMatchingNodes) if of_this_generation => {
-            Some(Reason::NodesJoining)
-        }
+        (Phase::Ready, _) | (Phase::Reconciled, Reason::NoMatchingNodes) if of_this_generation => Some(more_wanted),
         (Phase::Ready, _) => Some(Reason::RollingUpdate),
         // The workload changed without a new generation: credentials were rotated, or drift was repaired.
         (Phase::Reconciled, Reason::WaitingForWorkload) if of_this_generation => Some(Reason::RollingUpdate),

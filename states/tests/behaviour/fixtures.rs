@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use lmcache_crds::{Phase, PhaseRecord, PhaseTransition};
 use lmcache_states::{
     Advance, ChildFailure, Children, Counts, DependencyIssue, DependencyKind, FailureKind, Instance, Observation,
-    Problem, ProblemKind, Workload, advance,
+    Problem, ProblemKind, Wording, Workload, advance,
 };
 
 /// The deadline of [`settled`] observations.
@@ -60,6 +60,8 @@ pub fn settled(count: usize) -> Observation {
         previous: Counts::default(),
         now: at(0),
         progress_deadline: DEADLINE,
+        wording: Wording::Instances,
+        advisories: Vec::new(),
     };
     report(&mut observation, count);
     observation.previous = counts(&observation);

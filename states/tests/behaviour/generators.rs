@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lmcache_crds::{Phase, PhaseRecord, PhaseTransition, kubernetes_time};
 use lmcache_states::{
-    ChildFailure, Children, Counts, DependencyIssue, DependencyKind, FailureKind, Instance, Observation, Problem,
-    ProblemKind, Reason, Workload, edges,
+    Advisory, AdvisoryKind, ChildFailure, Children, Counts, DependencyIssue, DependencyKind, FailureKind, Instance,
+    Observation, Problem, ProblemKind, Reason, Wording, Workload, edges,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -83,9 +83,10 @@ fn append(record: &mut PhaseRecord, choice: Index, reason: Reason, generation: i
 
 fn disturbed() -> impl Strategy<Value = Observation> {
     let disturbances = vec((0..12_u8, any::<Index>(), parts()), 0..4);
-    (healed(), disturbances, deadlines(), counts(), any::<bool>()).prop_map(
-        |(mut observation, disturbances, deadline, previous, fresh)| {
+    (healed(), disturbances, deadlines(), counts(), any::<bool>(), kinds()).prop_map(
+        |(mut observation, disturbances, deadline, previous, fresh, (wording, advisories))| {
             observation.progress_deadline = deadline;
+            (observation.wording, observation.advisories) = (wording, advisories);
             if fresh {
                 observation.previous = previous;
             }
@@ -120,8 +121,8 @@ fn disturb(observation: &mut Observation, which: u8, place: Index, parts: Parts)
 
 fn arbitrary() -> impl Strategy<Value = Observation> {
     let instances = vec(instances(), 0..5);
-    (1..5_i64, parts(), option::of(workloads()), instances, counts(), 0..3000_i64, deadlines()).prop_map(
-        |(generation, parts, workload, instances, previous, seconds, progress_deadline)| {
+    (1..5_i64, parts(), option::of(workloads()), instances, counts(), 0..3000_i64, deadlines(), kinds()).prop_map(
+        |(generation, parts, workload, instances, previous, seconds, progress_deadline, (wording, advisories))| {
             let (_, _, children, spec_errors, dependencies) = parts;
             let now = at(seconds);
             Observation {
@@ -134,9 +135,18 @@ fn arbitrary() -> impl Strategy<Value = Observation> {
                 previous,
                 now,
                 progress_deadline,
+                wording,
+                advisories,
             }
         },
     )
+}
+
+/// What depends on the kind: its words and what it warns of.
+fn kinds() -> impl Strategy<Value = (Wording, Vec<Advisory>)> {
+    let advisory = (select(AdvisoryKind::ALL.to_vec()), option::of("[a-z ]{1,20}"))
+        .prop_map(|(kind, concern)| vec![Advisory { kind, concern }]);
+    (select(vec![Wording::Instances, Wording::Replicas]), prop_oneof![Just(Vec::new()), advisory])
 }
 
 fn parts() -> impl Strategy<Value = Parts> {

@@ -9,4 +9,5 @@ mod generators;
 mod instances;
 mod life;
 mod properties;
+mod replicas;
 mod rollout;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lmcache_crds::{MAX_TRANSITIONS, Phase, PhaseRecord, PhaseTransition, kubernetes_time};
-use lmcache_states::{Advance, Children, FailureKind, Observation, Reason, advance, is_allowed};
+use lmcache_states::{Advance, AdvisoryKind, Children, FailureKind, Observation, Reason, advance, is_allowed};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -37,6 +37,7 @@ fn check(before: &PhaseRecord, observation: &Observation) -> Result<Advance, Tes
     steps_are_a_walk(before, &after)?;
     phase_tells_the_truth(before, observation, &after.record)?;
     conditions_agree_with_the_phase(&after.record)?;
+    advisories_are_told(observation, &after.record)?;
     transition_times_are_honest(before, observation, &after.record)?;
     words_fit(&after)?;
     replay_is_silent(observation, &after)?;
@@ -79,11 +80,23 @@ fn conditions_agree_with_the_phase(record: &PhaseRecord) -> Result<(), TestCaseE
     let has = |type_| condition(record, type_).is_some();
     let converging = matches!(record.phase, Phase::Reconciled | Phase::Rolling);
     prop_assert_eq!(is_true("Ready"), record.phase == Phase::Ready);
-    prop_assert_eq!((has("Reconciling"), is_true("Reconciling")), (converging, converging));
+    let at_rest = record.reason.as_deref() == Some("ScaledToZero");
+    let reconciling = converging && !at_rest;
+    prop_assert_eq!((has("Reconciling"), is_true("Reconciling")), (reconciling, reconciling));
     prop_assert!(!(has("Reconciling") && has("Stalled")));
     prop_assert!(!has("Stalled") || record.phase == Phase::Degraded);
     for type_ in ["ConfigValid", "Available", "AllInstancesReady", "DependenciesReady", "Applied", "Ready"] {
         prop_assert_eq!(record.conditions.iter().filter(|it| it.type_ == type_).count(), 1, "{}", type_);
+    }
+    Ok(())
+}
+
+fn advisories_are_told(observation: &Observation, record: &PhaseRecord) -> Result<(), TestCaseError> {
+    for kind in AdvisoryKind::ALL {
+        let advisory = observation.advisories.iter().find(|it| it.kind == kind);
+        let expected = advisory.map(|it| if it.concern.is_none() { "True" } else { "False" });
+        let found = condition(record, kind.as_str()).map(|it| it.status.as_str());
+        prop_assert_eq!(found, expected, "{:?}", kind);
     }
     Ok(())
 }
