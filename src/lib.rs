@@ -1,5 +1,6 @@
 //! The LMCache operator: a custom resource -> observe, render, apply, advance, publish.
 
+pub mod admission;
 pub mod apply;
 pub mod cli;
 pub mod controllers;

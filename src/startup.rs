@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use lmcache_crds::LMCacheEngine;
+use lmcache_crds::{CacheBlendEngine, LMCacheCoordinator, LMCacheEngine};
 use lmcache_observability::Metrics;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -17,8 +17,8 @@ use tracing::{info, warn};
 use crate::cli::{COMMIT, Options, VERSION};
 use crate::controllers::queue::Queue;
 use crate::controllers::wake::Wakeups;
-use crate::controllers::{self, Context, Memories, SharedContext};
-use crate::observe::Opener;
+use crate::controllers::{self, Context, Memories, Resources, SharedContext};
+use crate::observe::{Cache, Guarded, Opener};
 use crate::publish::Reporter;
 use crate::render;
 use crate::serving::leader::{LeaderConfig, LeaderError, Leadership};
@@ -83,7 +83,8 @@ pub async fn run(options: Options) -> Result<(), StartupError> {
     let serving = tokio::spawn(servers.run(metrics.clone(), readiness.clone(), client.clone(), shutdown.clone()));
 
     let mut watches = JoinSet::new();
-    let context = context(&options, client.clone(), &metrics, shutdown.clone(), &mut watches);
+    let coordinators = Resources::new(&namespaces(&options));
+    let context = context(&options, client.clone(), &metrics, &shutdown, coordinators.cache.clone(), &mut watches);
     if until(&shutdown, synced(&context)).await.is_none() {
         return stopped(serving).await;
     }
@@ -98,7 +99,7 @@ pub async fn run(options: Options) -> Result<(), StartupError> {
     } else {
         metrics.set_leader(true);
     }
-    work(&options, &context, leadership.as_mut(), &mut watches).await?;
+    work(&options, &context, coordinators, leadership.as_mut(), &mut watches).await?;
     if let Some(leadership) = leadership {
         leadership.release().await;
     }
@@ -109,10 +110,16 @@ pub async fn run(options: Options) -> Result<(), StartupError> {
 async fn work(
     options: &Options,
     context: &SharedContext,
+    coordinators: Resources<LMCacheCoordinator>,
     leadership: Option<&mut Leadership>,
     watches: &mut JoinSet<()>,
 ) -> Result<(), StartupError> {
-    let kinds = [controllers::serve::<LMCacheEngine>(context, &namespaces(options), watches)];
+    let namespaces = namespaces(options);
+    let kinds = [
+        coordinators.serve(context, &namespaces, watches),
+        Resources::<LMCacheEngine>::new(&namespaces).serve(context, &namespaces, watches),
+        Resources::<CacheBlendEngine>::new(&namespaces).serve(context, &namespaces, watches),
+    ];
     let mut workers = controllers::work(context, kinds, options.max_concurrent_reconciles);
     info!("Started the controllers");
     let lost = async {
@@ -136,7 +143,8 @@ fn context(
     options: &Options,
     client: Client,
     metrics: &Metrics,
-    shutdown: CancellationToken,
+    shutdown: &CancellationToken,
+    coordinators: Cache<Guarded<LMCacheCoordinator>>,
     watches: &mut JoinSet<()>,
 ) -> SharedContext {
     let queue = Queue::default();
@@ -147,6 +155,7 @@ fn context(
     Arc::new(Context {
         client,
         caches,
+        coordinators,
         options: render::Options { cluster_domain: options.cluster_domain.clone() },
         cross_namespace_secrets: options.cross_namespace_secrets,
         metrics: metrics.clone(),
@@ -154,7 +163,7 @@ fn context(
         queue,
         wakeups,
         memories: Memories::default(),
-        shutdown,
+        shutdown: shutdown.clone(),
     })
 }
 

@@ -13,7 +13,7 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::{Client, Error, Resource};
 use lmcache_observability::ApplyOutcome;
 use lmcache_states::FailureKind;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{Instrument, info, info_span};
 
@@ -234,8 +234,16 @@ impl Applier<'_> {
     async fn patch(&self, child: &Child, object: &Value) -> Result<ObjectMeta, Error> {
         // What is rendered is typed, so there is no unknown field that the API server would have to look for.
         let params = PatchParams::apply(FIELD_MANAGER).force().validation_ignore();
-        let patched = self.metadata(child.kind).patch(&child.name, &params, &Patch::Apply(object)).await?;
-        Ok(patched.metadata)
+        let api = self.metadata(child.kind);
+        let applied = match api.patch(&child.name, &params, &Patch::Apply(object)).await {
+            Err(Error::Api(status)) if status.code == 422 && what_clears_the_way(object).is_some() => {
+                let clearing = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+                api.patch(&child.name, &clearing, &Patch::Merge(what_clears_the_way(object))).await?;
+                api.patch(&child.name, &params, &Patch::Apply(object)).await?
+            }
+            applied => applied?,
+        };
+        Ok(applied.metadata)
     }
 
     /// Deletes an object that the spec no longer wants, if it is ours.
@@ -265,6 +273,17 @@ impl Applier<'_> {
     fn metadata(&self, kind: ChildKind) -> Api<PartialObjectMeta<DynamicObject>> {
         Api::namespaced_with(self.client.clone(), &self.owner.namespace, &kind.api_resource())
     }
+}
+
+/// A merge patch that removes what an apply cannot: the parameters of a rolling update, which the API server has filled in,
+/// forbid every other strategy, and an apply only removes what it had set.
+fn what_clears_the_way(object: &Value) -> Option<Value> {
+    let strategy = object.pointer("/spec/strategy/type").filter(|type_| *type_ != "RollingUpdate")?;
+    let mut patch = json!({"spec": {"strategy": {"type": strategy, "rollingUpdate": null}}});
+    if let Some(uid) = object.pointer("/metadata/uid") {
+        patch["metadata"] = json!({ "uid": uid });
+    }
+    Some(patch)
 }
 
 fn refused(kind: ChildKind, verb: &str, error: &Error) -> ApplyError {
@@ -313,7 +332,6 @@ impl std::io::Write for HashSink {
 mod tests {
     use super::*;
     use rstest::rstest;
-    use serde_json::json;
 
     fn live(version: u64, data: &str, leaving: bool) -> Live {
         Live::try_from(json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": data}, "metadata": {
@@ -336,6 +354,17 @@ mod tests {
     ) {
         let applied = Applied::seen(&self::live(5, "a", false), 1);
         assert_eq!(applied.holds(live.as_ref(), latest), expected);
+    }
+
+    #[rstest]
+    #[case::recreate(
+        json!({"metadata": {"uid": "u"}, "spec": {"strategy": {"type": "Recreate"}}}),
+        json!({"metadata": {"uid": "u"}, "spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}}),
+    )]
+    #[case::rolling(json!({"spec": {"strategy": {"type": "RollingUpdate"}}}), Value::Null)]
+    #[case::another_kind(json!({"spec": {"ports": []}}), Value::Null)]
+    fn only_a_strategy_without_parameters_needs_the_way_cleared(#[case] object: Value, #[case] expected: Value) {
+        assert_eq!(what_clears_the_way(&object).unwrap_or_default(), expected);
     }
 
     #[rstest]

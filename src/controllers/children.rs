@@ -1,13 +1,13 @@
-//! All children of one engine to the API server, and what came of it.
+//! All children of one resource to the API server, and what came of it.
 
 use futures::future::join_all;
 use lmcache_observability::ApplyOutcome;
-use lmcache_states::{ChildFailure, Children};
+use lmcache_states::{ChildFailure, Children, FailureKind};
 
 use super::Context;
 use super::memory::{Memory, Rendered};
 use crate::apply::{Applier, ApplyError, Owner};
-use crate::render::{self, Child, ChildKind, Resolved};
+use crate::render::{self, Application, Child, ChildKind, Resolved};
 
 /// Whether the children would be rendered as they were, and still stand as they were applied: then there is nothing to do.
 pub(super) fn nothing_changed(
@@ -32,7 +32,7 @@ pub(super) fn nothing_changed(
 /// Applies every child, also when one of them fails (D10), and removes those that the spec no longer wants.
 pub(super) async fn apply_all(
     context: &Context,
-    owner: &Owner,
+    (owner, application): (&Owner, Application),
     (generation, resolved): (i64, Resolved),
     children: render::Children,
     memory: &mut Memory,
@@ -40,7 +40,8 @@ pub(super) async fn apply_all(
     let names = children.wanted.iter().map(|child| (child.kind, child.name.clone())).collect();
     let rendered = Rendered { generation, resolved, wanted: names, unwanted: children.unwanted.clone() };
     memory.rendered = None;
-    let labels = render::selector_labels(&owner.name);
+    memory.taken.clear();
+    let labels = application.selector_labels(&owner.name);
     let selector: Vec<(&str, &str)> = labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     let applier = Applier { client: &context.client, owner, selector: &selector };
     let wanted = children.wanted.into_iter();
@@ -65,6 +66,9 @@ pub(super) async fn apply_all(
                 }
                 Err(error) => {
                     let object = format!("{} {}/{}", child.kind, owner.namespace, child.name);
+                    if error.kind() == FailureKind::Conflict {
+                        memory.taken.push((child.kind, child.name.clone()));
+                    }
                     memory.applied.remove(&(child.kind, child.name));
                     failures.push(failure(object, &error, attempts));
                 }

@@ -1,7 +1,6 @@
-//! The controller of every engine kind: what it watches, who is served when, and what happens on errors.
+//! The controller of every kind: what it watches, who is served when, and what happens on errors.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,44 +13,55 @@ use kube::Resource;
 use kube::api::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
+use lmcache_crds::LMCacheCoordinator;
 use lmcache_observability::ReconcileResult;
-use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{Instrument, debug, error, info_span};
 
 use super::queue::{Priority, Ticket};
 use super::reconcile::{RECONCILE_TIMEOUT, ReconcileError};
-use super::{Reconcile, SharedContext, jittered, pause_after};
+use super::wake::Target;
+use super::{Managed, Reconcile, SharedContext, jittered, pause_after};
 use crate::key::Key;
 use crate::observe::{self, Cache, Feed, Guarded};
 use crate::publish::PublishError;
-use crate::render::Engine;
 
-/// An engine kind that a controller can serve.
-pub trait ManagedEngine: Engine + Clone + Debug + DeserializeOwned + Send + Sync + 'static {}
-impl<E: Engine + Clone + Debug + DeserializeOwned + Send + Sync + 'static> ManagedEngine for E {}
-
-/// Starts to watch one engine kind, and gives who reconciles it.
-pub fn serve<E: ManagedEngine>(
-    context: &SharedContext,
-    namespaces: &[Option<String>],
-    watches: &mut JoinSet<()>,
-) -> (&'static str, Arc<dyn Reconcile>) {
-    let (engines, feeds) = Cache::new(namespaces, &(), |engine: &Guarded<E>| Some(key_of(engine.meta())));
-    for (namespace, feed) in namespaces.iter().zip(feeds) {
-        let api: Api<Guarded<E>> = match namespace {
-            Some(namespace) => Api::namespaced(context.client.clone(), namespace),
-            None => Api::all(context.client.clone()),
-        };
-        watches.spawn(watch(context.clone(), api, feed));
-    }
-    (E::kind_label(), Arc::new(Reconciler { context: context.clone(), engines }))
+/// The resources of one kind, and what fills them.
+pub struct Resources<K: Managed> {
+    /// What is known of them.
+    pub cache: Cache<Guarded<K>>,
+    feeds: Vec<Feed<Guarded<K>>>,
 }
 
-async fn watch<E: ManagedEngine>(context: SharedContext, api: Api<Guarded<E>>, mut feed: Feed<Guarded<E>>) {
+impl<K: Managed> Resources<K> {
+    /// None yet, in these namespaces (`None` for all).
+    pub fn new(namespaces: &[Option<String>]) -> Self {
+        let (cache, feeds) = Cache::new(namespaces, &(), |resource: &Guarded<K>| Some(Key::of(resource.meta())));
+        Resources { cache, feeds }
+    }
+
+    /// Starts to watch them, and gives who reconciles them.
+    pub fn serve(
+        self,
+        context: &SharedContext,
+        namespaces: &[Option<String>],
+        watches: &mut JoinSet<()>,
+    ) -> (&'static str, Arc<dyn Reconcile>) {
+        for (namespace, feed) in namespaces.iter().zip(self.feeds) {
+            let api: Api<Guarded<K>> = match namespace {
+                Some(namespace) => Api::namespaced(context.client.clone(), namespace),
+                None => Api::all(context.client.clone()),
+            };
+            watches.spawn(watch(context.clone(), api, feed));
+        }
+        (K::KIND, Arc::new(Reconciler { context: context.clone(), resources: self.cache }))
+    }
+}
+
+async fn watch<K: Managed>(context: SharedContext, api: Api<Guarded<K>>, mut feed: Feed<Guarded<K>>) {
     let metrics = context.metrics.clone();
-    let mut notice = Notice { context, kind: E::kind_label(), seen: HashMap::new(), listed: HashSet::new() };
+    let mut notice = Notice { context, kind: K::KIND, seen: HashMap::new(), listed: HashSet::new() };
     let settings = watcher::Config::default().streaming_lists();
     let mut events = pin!(watcher(api, settings).backoff(observe::backoff()).modify(trim));
     while let Some(event) = events.next().await {
@@ -61,16 +71,13 @@ async fn watch<E: ManagedEngine>(context: SharedContext, api: Api<Guarded<E>>, m
                 feed.take(&event);
                 notice.take(&event);
             }
-            Err(error) => observe::report(E::resource_label(), &error, &metrics),
+            Err(error) => observe::report(K::PLURAL, &error, &metrics),
         }
     }
 }
 
 /// Of the metadata only what a reconcile reads is kept.
-fn trim<E: Resource>(object: &mut Guarded<E>)
-where
-    Guarded<E>: Resource,
-{
+fn trim<K: Managed>(object: &mut Guarded<K>) {
     let meta = object.meta_mut();
     meta.managed_fields = None;
     meta.labels = None;
@@ -108,7 +115,7 @@ impl Notice {
             Event::Init => self.listed.clear(),
             // A list reaches the cache as a whole when it is complete; before, a reconcile would not find it.
             Event::InitApply(object) => {
-                let key = key_of(object.meta());
+                let key = Key::of(object.meta());
                 self.context.wakeups.known(&(self.kind, key.clone()));
                 self.seen.insert(key.clone(), Seen::of(object.meta()));
                 self.listed.insert(key);
@@ -119,45 +126,51 @@ impl Notice {
                     self.forget(key);
                 }
                 for key in std::mem::take(&mut self.listed) {
+                    self.tell_referrers(&key);
                     self.context.queue.add((self.kind, key), Priority::Ordinary);
                 }
             }
             Event::Apply(object) => self.applied(object.meta()),
-            Event::Delete(object) => self.forget(&key_of(object.meta())),
+            Event::Delete(object) => self.forget(&Key::of(object.meta())),
         }
     }
 
     fn applied(&mut self, meta: &ObjectMeta) {
-        let (key, now) = (key_of(meta), Seen::of(meta));
+        let (key, now) = (Key::of(meta), Seen::of(meta));
         let ticket = (self.kind, key.clone());
         self.context.wakeups.known(&ticket);
-        match self.seen.insert(key, now) {
-            Some(before) if before == now => {}
+        match self.seen.insert(key.clone(), now) {
+            Some(before) if before == now => return,
             Some(before) if before.generation == now.generation => self.context.queue.add(ticket, Priority::Ordinary),
             _ => self.context.queue.add(ticket, Priority::Urgent),
         }
+        self.tell_referrers(&key);
     }
 
     fn forget(&mut self, key: &Key) {
         self.seen.remove(key);
         self.context.forget(&(self.kind, key.clone()));
+        self.tell_referrers(key);
+    }
+
+    /// Engines follow the coordinator that they refer to (D13).
+    fn tell_referrers(&self, key: &Key) {
+        if self.kind == LMCacheCoordinator::KIND {
+            self.context.wakeups.wake_referrers(&Target::Coordinator(key.clone()));
+        }
     }
 }
 
-fn key_of(meta: &ObjectMeta) -> Key {
-    Key::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
-}
-
-/// Reconciles engines of one kind.
-pub(super) struct Reconciler<E: ManagedEngine> {
+/// Reconciles resources of one kind.
+pub(super) struct Reconciler<K: Managed> {
     pub(super) context: SharedContext,
-    pub(super) engines: Cache<Guarded<E>>,
+    pub(super) resources: Cache<Guarded<K>>,
 }
 
-impl<E: ManagedEngine> Reconcile for Reconciler<E> {
+impl<K: Managed> Reconcile for Reconciler<K> {
     fn turn(self: Arc<Self>, ticket: Ticket) -> BoxFuture<'static, Option<Duration>> {
         async move {
-            let object = self.engines.get(&ticket.1.namespace, &ticket.1.name)?;
+            let object = self.resources.get(&ticket.1.namespace, &ticket.1.name)?;
             let started = Instant::now();
             let meta = object.meta();
             let span = info_span!("reconcile", kind = ticket.0, namespace = %ticket.1.namespace, name = %ticket.1.name,
@@ -173,7 +186,7 @@ impl<E: ManagedEngine> Reconcile for Reconciler<E> {
     }
 }
 
-impl<E: ManagedEngine> Reconciler<E> {
+impl<K: Managed> Reconciler<K> {
     /// Tells of an error, and says when to try again.
     fn failed(&self, ticket: &Ticket, uid: &str, error: &ReconcileError) -> Duration {
         self.context.metrics.reconcile_error(ticket.0, error.label());

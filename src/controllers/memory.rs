@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use lmcache_crds::EngineStatus;
+use lmcache_crds::Report;
 use tokio::time::Instant;
 
 use super::queue::Ticket;
@@ -17,13 +17,15 @@ pub struct Memory {
     /// UID that the rest speaks of.
     pub uid: String,
     /// Status as last written and its resourceVersion, until the watch has delivered it.
-    pub written: Option<(u64, EngineStatus)>,
+    pub written: Option<(u64, Report)>,
     /// When the status was last written.
     pub written_at: Option<Instant>,
     /// What each child agreed with.
     pub applied: HashMap<(ChildKind, String), Applied>,
     /// What the last complete apply was rendered from.
     pub rendered: Option<Rendered>,
+    /// Children whose place somebody else has.
+    pub taken: Vec<(ChildKind, String)>,
     /// Credentials as last read.
     pub credentials: Option<CredentialsMemo>,
     /// Reconciles in a row in which a child could not be applied.

@@ -1,7 +1,8 @@
 //! Controllers: observe, render, apply, advance, publish; who is woken, who goes first, what happens on errors.
 
 mod children;
-mod engine;
+mod controller;
+mod kinds;
 mod memory;
 pub mod queue;
 mod reconcile;
@@ -13,15 +14,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use lmcache_crds::LMCacheCoordinator;
 use lmcache_observability::Metrics;
 use tokio_util::sync::CancellationToken;
 
-pub use engine::{ManagedEngine, serve};
+pub use controller::Resources;
+pub use kinds::Managed;
 pub use memory::Memories;
 pub use workers::{Reconcile, work};
 
 use crate::cli::CrossNamespaceSecrets;
-use crate::observe::Caches;
+use crate::observe::{Cache, Caches, Guarded};
 use crate::publish::Reporter;
 use crate::render;
 use queue::Queue;
@@ -33,6 +36,8 @@ pub struct Context {
     pub client: Client,
     /// What is known of the cluster.
     pub caches: Caches,
+    /// Every coordinator, for the engines that refer to one.
+    pub coordinators: Cache<Guarded<LMCacheCoordinator>>,
     /// What rendering depends on beside the spec.
     pub options: render::Options,
     /// Whether Secrets of other namespaces may be used.

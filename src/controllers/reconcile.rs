@@ -7,30 +7,35 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::{Resource, ResourceExt};
-use lmcache_crds::EngineStatus;
-use lmcache_states::{Advance, Children, Counts, DependencyIssue, Observation, advance};
+use lmcache_crds::Report;
+use lmcache_states::{
+    Advance, Advisory, ChildFailure, Children, Counts, DependencyIssue, FailureKind, Observation, advance,
+};
 use serde_json::json;
 use tokio::time::Instant;
 use tracing::{Instrument, info_span, warn};
 
 use super::children::{apply_all, failure, nothing_changed};
-use super::engine::{ManagedEngine, Reconciler};
+use super::controller::Reconciler;
 use super::memory::Memory;
 use super::queue::Ticket;
-use super::{Context, jittered, pause_after};
+use super::wake;
+use super::{Context, Managed, jittered, pause_after};
 use crate::apply::Owner;
 use crate::key::Key;
-use crate::observe::{self, Guarded, Malformed, Resolver, Running, resource_version};
+use crate::observe::{
+    self, DependencyError, Guarded, Malformed, Resolution, Resolver, Running, Target, resource_version,
+};
 use crate::publish::{Change, PublishError, Published, Publisher};
-use crate::render::{self, ChildKind};
+use crate::render::Resolved;
 
 /// A reconcile that does not end within this time is given up and tried again.
 pub(super) const RECONCILE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Every engine is looked at this often even if nothing happens: a missed event must not last for ever.
+/// Every resource is looked at this often even if nothing happens: a missed event must not last for ever.
 const RESYNC: Duration = Duration::from_mins(10);
 /// Changes of counts alone are written at most this often.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(2);
-/// A rollout of an engine whose spec cannot be read has the default deadline.
+/// A rollout of a resource whose spec cannot be read has the default deadline.
 const MALFORMED_DEADLINE: Duration = Duration::from_mins(10);
 /// Older releases set this finalizer; it is taken off (D54).
 const LEGACY_FINALIZER: &str = "lmcache.ai/cleanup";
@@ -66,27 +71,43 @@ impl ReconcileError {
     }
 }
 
-/// The engine of one reconcile, and what was last written of it.
+/// The resource of one reconcile, and what was last written of it.
 struct Subject {
     owner: Owner,
     key: Key,
     generation: i64,
     version: String,
-    before: EngineStatus,
+    before: Report,
 }
 
 /// What the spec led to, before pods are looked at.
 struct Attempt {
     spec_errors: Vec<String>,
     dependencies: Vec<DependencyIssue>,
+    advisories: Vec<Advisory>,
     children: Children,
 }
 
-impl<E: ManagedEngine> Reconciler<E> {
+impl Attempt {
+    /// Nothing was applied.
+    fn withheld(spec_errors: Vec<String>, dependencies: Vec<DependencyIssue>) -> Self {
+        Attempt { spec_errors, dependencies, advisories: Vec::new(), children: Children::Withheld }
+    }
+}
+
+/// What was seen of the pods, and what they are judged by.
+struct Terms {
+    running: Running,
+    endpoint: Option<String>,
+    progress_deadline: Duration,
+    now: Timestamp,
+}
+
+impl<K: Managed> Reconciler<K> {
     /// One reconcile; says when to come again.
     pub(super) async fn reconcile(
         &self,
-        object: &Guarded<E>,
+        object: &Guarded<K>,
         ticket: &Ticket,
     ) -> Result<Option<Duration>, ReconcileError> {
         let meta = object.meta();
@@ -99,90 +120,101 @@ impl<E: ManagedEngine> Reconciler<E> {
         }
         let mut memory = self.context.memories.take(ticket, meta.uid.as_deref().unwrap_or_default());
         let result = match object {
-            Guarded::Valid(engine) => self.engine(engine, ticket, &mut memory).await,
+            Guarded::Valid(resource) => self.resource(resource, ticket, &mut memory).await,
             Guarded::Malformed(malformed) => self.malformed(object, malformed, ticket, &mut memory).await,
         };
         if result.is_ok() {
             memory.errors = 0;
         }
         self.context.memories.put(ticket.clone(), memory);
-        if self.engines.get(&ticket.1.namespace, &ticket.1.name).is_none() {
+        if self.resources.get(&ticket.1.namespace, &ticket.1.name).is_none() {
             // Deleted meanwhile: what the deletion made forget must not come back.
             self.context.forget(ticket);
         }
         result
     }
 
-    async fn strip_finalizer(&self, object: &Guarded<E>) -> Result<(), ReconcileError> {
+    async fn strip_finalizer(&self, object: &Guarded<K>) -> Result<(), ReconcileError> {
         let meta = object.meta();
         let others: Vec<&String> = meta.finalizers.iter().flatten().filter(|f| *f != LEGACY_FINALIZER).collect();
         let patch = json!({"metadata": {"finalizers": others, "resourceVersion": meta.resource_version}});
-        let api: Api<PartialObjectMeta<E>> =
+        let api: Api<PartialObjectMeta<K>> =
             Api::namespaced(self.context.client.clone(), &object.namespace().unwrap_or_default());
         match api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(ReconcileError::Request {
                 action: "take the legacy finalizer off",
-                message: crate::apply::explain(&E::plural(&()), "patch", &error).to_string(),
+                message: crate::apply::explain(K::PLURAL, "patch", &error).to_string(),
             }),
         }
     }
 
-    async fn engine(
+    async fn resource(
         &self,
-        engine: &E,
+        resource: &K,
         ticket: &Ticket,
         memory: &mut Memory,
     ) -> Result<Option<Duration>, ReconcileError> {
-        let subject = Self::subject(engine.meta(), &ticket.1, engine.status(), memory);
-        let attempt = self.attempt(engine, &subject, ticket, memory).await;
+        let subject = Self::subject(resource.meta(), &ticket.1, || resource.report(), memory);
+        let attempt = self.attempt(resource, &subject, ticket, memory).await;
         memory.failures = if let Children::Failed(failures) = &attempt.children { failures[0].attempts } else { 0 };
-        let applied = memory.applied.get(&(ChildKind::DaemonSet, subject.owner.name.clone())).map(|a| a.generation);
-        let ports = (engine.common().server_port(), engine.common().metrics_port());
+        let applied = memory.applied.get(&(K::WORKLOAD, subject.owner.name.clone())).map(|a| a.generation);
         let now = Timestamp::now();
-        let uid = &subject.owner.uid;
-        let running = info_span!("observe").in_scope(|| {
-            observe::running(&self.context.caches, &subject.key, uid, applied, &subject.before, ports, now)
-        });
-        self.settle(&subject, attempt, running, engine.progress_deadline(), now, memory).await
+        let terms = Terms {
+            running: self.observe(&subject, applied, resource.ports(), now),
+            endpoint: resource.endpoint(),
+            progress_deadline: resource.progress_deadline(),
+            now,
+        };
+        self.settle(&subject, attempt, terms, memory).await
+    }
+
+    fn observe(&self, subject: &Subject, applied: Option<i64>, ports: (i32, i32), now: Timestamp) -> Running {
+        let target = Target {
+            kind: K::WORKLOAD,
+            key: &subject.key,
+            owner: &subject.owner.uid,
+            applied_generation: applied,
+            ports,
+        };
+        info_span!("observe").in_scope(|| observe::running(&self.context.caches, &target, &subject.before, now))
     }
 
     /// An object that cannot be decoded has no spec to render; its status can still say so.
     async fn malformed(
         &self,
-        object: &Guarded<E>,
+        object: &Guarded<K>,
         malformed: &Malformed,
         ticket: &Ticket,
         memory: &mut Memory,
     ) -> Result<Option<Duration>, ReconcileError> {
         warn!("Failed to decode: {}", malformed.errors.join("; "));
-        let subject = Self::subject(object.meta(), &ticket.1, malformed.status.as_ref(), memory);
-        let attempt =
-            Attempt { spec_errors: malformed.errors.clone(), dependencies: Vec::new(), children: Children::Withheld };
+        let report = || malformed.status.clone().unwrap_or_default();
+        let subject = Self::subject(object.meta(), &ticket.1, report, memory);
+        let attempt = Attempt::withheld(malformed.errors.clone(), Vec::new());
         let now = Timestamp::now();
-        let running = observe::running(
-            &self.context.caches,
-            &subject.key,
-            &subject.owner.uid,
-            None,
-            &subject.before,
-            (lmcache_crds::DEFAULT_SERVER_PORT, lmcache_crds::DEFAULT_METRICS_PORT),
+        let last = subject.before.endpoints.first();
+        let ports = last.map_or_else(Default::default, |endpoint| (endpoint.port, endpoint.metrics_port));
+        let terms = Terms {
+            running: self.observe(&subject, None, ports, now),
+            endpoint: subject.before.endpoint.clone(),
+            progress_deadline: MALFORMED_DEADLINE,
             now,
-        );
-        self.settle(&subject, attempt, running, MALFORMED_DEADLINE, now, memory).await
+        };
+        self.settle(&subject, attempt, terms, memory).await
     }
 
     /// The last written status is newer than the cached one until the watch has delivered it.
-    fn subject(meta: &ObjectMeta, key: &Key, status: Option<&EngineStatus>, memory: &mut Memory) -> Subject {
-        let cached = resource_version(meta);
-        memory.written.take_if(|(version, _)| *version <= cached);
+    fn subject(meta: &ObjectMeta, key: &Key, cached: impl FnOnce() -> Report, memory: &mut Memory) -> Subject {
+        let delivered = resource_version(meta);
+        memory.written.take_if(|(version, _)| *version <= delivered);
         let (version, before) = match &memory.written {
-            Some((version, status)) => (version.to_string(), status.clone()),
-            None => (meta.resource_version.clone().unwrap_or_default(), status.cloned().unwrap_or_default()),
+            Some((version, report)) => (version.to_string(), report.clone()),
+            None => (meta.resource_version.clone().unwrap_or_default(), cached()),
         };
         let owner = Owner {
-            kind: E::kind_label(),
+            kind: K::KIND,
             namespace: key.namespace.to_string(),
             name: key.name.to_string(),
             uid: meta.uid.clone().unwrap_or_default(),
@@ -191,41 +223,49 @@ impl<E: ManagedEngine> Reconciler<E> {
     }
 
     /// Validates, resolves, renders and applies as far as the spec allows.
-    async fn attempt(&self, engine: &E, subject: &Subject, ticket: &Ticket, memory: &mut Memory) -> Attempt {
-        let withheld = |spec_errors, dependencies| Attempt { spec_errors, dependencies, children: Children::Withheld };
-        let errors = info_span!("validate").in_scope(|| engine.validate());
-        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        let sources = engine.common().auth_secret_ref().map(|r| observe::source_of(r, &subject.owner.namespace));
-        // Before the Secret is looked for, so that one that appears in between is not missed.
-        self.context.wakeups.refer(ticket, sources.as_slice());
+    async fn attempt(&self, resource: &K, subject: &Subject, ticket: &Ticket, memory: &mut Memory) -> Attempt {
+        let errors = info_span!("validate").in_scope(|| resource.errors());
+        let references = resource.references();
+        let namespace = &subject.owner.namespace;
+        let mut targets = references.targets(namespace);
+        targets.extend(
+            memory
+                .taken
+                .iter()
+                .map(|(kind, name)| wake::Target::Child(*kind, Key::new(namespace.as_str(), name.as_str()))),
+        );
+        // Before they are looked for, so that what appears in between is not missed.
+        self.context.wakeups.refer(ticket, &targets);
         if !errors.is_empty() {
-            return withheld(errors, Vec::new());
+            return Attempt::withheld(errors.iter().map(ToString::to_string).collect(), Vec::new());
         }
         let resolver = Resolver {
             client: &self.context.client,
             caches: &self.context.caches,
+            coordinators: &self.context.coordinators,
             policy: self.context.cross_namespace_secrets,
-            namespace: &subject.owner.namespace,
+            namespace,
         };
-        let resolving = resolver.resolve(engine.common(), &mut memory.credentials);
-        match resolving.instrument(info_span!("resolve-dependencies")).await {
-            Ok((resolved, issues)) if issues.is_empty() => {
-                let children = if nothing_changed(&self.context, subject.generation, &subject.owner, &resolved, memory)
-                {
-                    Children::Applied
-                } else {
-                    let children = render::children(engine, &resolved, &self.context.options);
-                    apply_all(&self.context, &subject.owner, (subject.generation, resolved), children, memory).await
-                };
-                Attempt { spec_errors: errors, dependencies: issues, children }
+        let resolving = resolver.resolve(references, &mut memory.credentials);
+        let (advisories, children) = match resolving.instrument(info_span!("resolve-dependencies")).await {
+            Ok(Resolution { resolved, issues, coordinator }) if issues.is_empty() => {
+                let children = self.apply(resource, subject, resolved, memory).await;
+                (resource.advisories(coordinator.as_ref()), children)
             }
-            Ok((_, issues)) => withheld(errors, issues),
-            Err(failed) => {
-                let error = crate::apply::explain("secrets", "get", &failed.error);
-                let failure = failure(format!("Secret {}", failed.secret), &error, memory.failures + 1);
-                Attempt { spec_errors: errors, dependencies: Vec::new(), children: Children::Failed(vec![failure]) }
-            }
+            Ok(Resolution { issues, .. }) => return Attempt::withheld(Vec::new(), issues),
+            Err(error) => (Vec::new(), Children::Failed(vec![unresolved(&error, memory.failures + 1)])),
+        };
+        Attempt { spec_errors: Vec::new(), dependencies: Vec::new(), advisories, children }
+    }
+
+    /// Renders and applies, unless everything stands as it was applied.
+    async fn apply(&self, resource: &K, subject: &Subject, resolved: Resolved, memory: &mut Memory) -> Children {
+        let Subject { owner, generation, .. } = subject;
+        if nothing_changed(&self.context, *generation, owner, &resolved, memory) {
+            return Children::Applied;
         }
+        let children = resource.children(&resolved, &self.context.options);
+        apply_all(&self.context, (owner, K::APPLICATION), (*generation, resolved), children, memory).await
     }
 
     /// Advances the machine, publishes what it decided, and says when to look again.
@@ -233,11 +273,10 @@ impl<E: ManagedEngine> Reconciler<E> {
         &self,
         subject: &Subject,
         attempt: Attempt,
-        running: Running,
-        progress_deadline: Duration,
-        now: Timestamp,
+        terms: Terms,
         memory: &mut Memory,
     ) -> Result<Option<Duration>, ReconcileError> {
+        let Terms { running, endpoint, progress_deadline, now } = terms;
         let before = &subject.before;
         let observation = Observation {
             generation: subject.generation,
@@ -246,24 +285,23 @@ impl<E: ManagedEngine> Reconciler<E> {
             children: attempt.children,
             workload: running.workload,
             instances: running.instances,
-            previous: Counts {
-                desired: before.desired_instances,
-                updated: before.updated_instances,
-                available: before.available_instances,
-            },
+            previous: Counts { desired: before.desired, updated: before.updated, available: before.available },
             now,
             progress_deadline,
+            wording: K::WORDING,
+            advisories: attempt.advisories,
         };
         let Advance { record, steps, wake_at } =
             info_span!("evaluate-phase").in_scope(|| advance(&before.record, &observation));
         let counts = running.workload;
         let (endpoints, endpoints_truncated) = observe::limit(running.endpoints);
-        let after = EngineStatus {
+        let after = Report {
             record,
-            desired_instances: counts.map_or(0, |c| c.desired),
-            updated_instances: counts.filter(|c| c.observed).map_or(0, |c| c.updated),
-            ready_instances: counts.map_or(0, |c| c.ready),
-            available_instances: counts.map_or(0, |c| c.available),
+            desired: counts.map_or(0, |c| c.desired),
+            updated: counts.filter(|c| c.observed).map_or(0, |c| c.updated),
+            ready: counts.map_or(0, |c| c.ready),
+            available: counts.map_or(0, |c| c.available),
+            endpoint,
             endpoints,
             endpoints_truncated,
         };
@@ -278,7 +316,7 @@ impl<E: ManagedEngine> Reconciler<E> {
         let version = subject.version.clone();
         let change = Change { owner: &subject.owner, version, before, after: &after, steps: &steps };
         let Context { client, reporter, metrics, .. } = &*self.context;
-        match (Publisher { client, reporter, metrics }).publish::<E>(&change).await? {
+        match (Publisher { client, reporter, metrics }).publish::<K>(&change).await? {
             Published::Written(version) => {
                 memory.written = Some((version, after));
                 memory.written_at = Some(Instant::now());
@@ -287,6 +325,22 @@ impl<E: ManagedEngine> Reconciler<E> {
             Published::Gone => return Ok(None),
         }
         Ok(Some(again))
+    }
+}
+
+/// A reference about which nothing could be found out, as the state machine is told of it.
+fn unresolved(error: &DependencyError, attempts: u32) -> ChildFailure {
+    match error {
+        DependencyError::Secret { secret, error } => {
+            let error = crate::apply::explain("secrets", "get", error);
+            failure(format!("Secret {secret}"), &error, attempts)
+        }
+        DependencyError::NotListed(coordinator) => ChildFailure {
+            object: format!("LMCacheCoordinator {coordinator}"),
+            kind: FailureKind::Unavailable,
+            message: "coordinators have not been listed yet".to_owned(),
+            attempts,
+        },
     }
 }
 
@@ -304,9 +358,9 @@ fn again(observation: &Observation, wake_at: Option<Timestamp>, now: Timestamp) 
 }
 
 /// Whether two statuses say the same but for counts, endpoints and words.
-fn same_verdict(before: &EngineStatus, after: &EngineStatus) -> bool {
-    let verdicts = |status: &EngineStatus| {
-        let conditions = status.record.conditions.iter();
+fn same_verdict(before: &Report, after: &Report) -> bool {
+    let verdicts = |report: &Report| {
+        let conditions = report.record.conditions.iter();
         conditions.map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone())).collect::<Vec<_>>()
     };
     before.record.phase == after.record.phase

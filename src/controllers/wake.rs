@@ -6,9 +6,21 @@ use std::time::Duration;
 
 use super::queue::{Priority, Queue, Ticket};
 use crate::key::Key;
+use crate::render::ChildKind;
 
 /// How long touches of one resource are gathered: a rollout touches a workload and its pods many times within moments.
 pub const WINDOW: Duration = Duration::from_millis(600);
+
+/// A foreign object that resources refer to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// A Secret with credentials.
+    Secret(Key),
+    /// A coordinator.
+    Coordinator(Key),
+    /// A child that somebody else has in the resource's place (D05).
+    Child(ChildKind, Key),
+}
 
 /// Hands changes from the watches to the queue.
 #[derive(Clone, Default)]
@@ -22,9 +34,9 @@ struct Book {
     /// Every resource that exists, by key: the kinds that have one of this name.
     known: HashMap<Key, HashSet<&'static str>>,
     /// Foreign objects and the resources that refer to them.
-    references: HashMap<Key, HashSet<Ticket>>,
+    references: HashMap<Target, HashSet<Ticket>>,
     /// The same the other way round.
-    targets: HashMap<Ticket, Vec<Key>>,
+    targets: HashMap<Ticket, Vec<Target>>,
 }
 
 impl Wakeups {
@@ -61,7 +73,7 @@ impl Wakeups {
     }
 
     /// Remembers which foreign objects a resource refers to; what it referred to before is forgotten.
-    pub fn refer(&self, ticket: &Ticket, targets: &[Key]) {
+    pub fn refer(&self, ticket: &Ticket, targets: &[Target]) {
         let same = |book: &Book| book.targets.get(ticket).map_or(&[][..], Vec::as_slice) == targets;
         if same(&self.book.read().unwrap_or_else(PoisonError::into_inner)) {
             return;
@@ -86,7 +98,7 @@ impl Wakeups {
     }
 
     /// A foreign object has changed: those who refer to it look at once, for they may be waiting for it.
-    pub fn wake_referrers(&self, target: &Key) {
+    pub fn wake_referrers(&self, target: &Target) {
         let book = self.book.read().unwrap_or_else(PoisonError::into_inner);
         for ticket in book.references.get(target).into_iter().flatten() {
             self.queue.add(ticket.clone(), Priority::Ordinary);
@@ -141,8 +153,10 @@ mod tests {
     async fn wakes_those_who_refer_to_an_object_until_they_no_longer_do() {
         let queue = Queue::default();
         let wakeups = Wakeups::new(queue.clone());
-        let (engine, secret) = (ticket("A", "x"), Key::new("ns", "secret"));
+        let (engine, secret) = (ticket("A", "x"), Target::Secret(Key::new("ns", "shared")));
         wakeups.refer(&engine, std::slice::from_ref(&secret));
+        wakeups.wake_referrers(&Target::Coordinator(Key::new("ns", "shared")));
+        assert_eq!(waiting(&queue).await, []);
         wakeups.wake_referrers(&secret);
         assert_eq!(waiting(&queue).await, std::slice::from_ref(&engine));
         wakeups.refer(&engine, &[]);

@@ -5,6 +5,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use futures::FutureExt;
 use kube::Resource;
 use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
 use kube::runtime::watcher::Event;
@@ -102,6 +103,11 @@ where
     /// The newest resourceVersion that the watch of this namespace has delivered.
     pub fn latest(&self, namespace: &str) -> u64 {
         self.part(namespace).map_or(0, |part| part.shared.latest.load(Ordering::Relaxed))
+    }
+
+    /// Whether every watch has delivered its first list.
+    pub fn is_synced(&self) -> bool {
+        self.parts.iter().all(|part| part.store.wait_until_ready().now_or_never().is_some())
     }
 
     /// Waits until every watch has delivered its first list.

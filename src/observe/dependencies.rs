@@ -6,12 +6,15 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use kube::core::PartialObjectMeta;
 use kube::{Client, Error};
-use lmcache_crds::{AuthSecretRef, EngineSpec};
+use lmcache_crds::{AuthSecretRef, LMCacheCoordinator, LMCacheCoordinatorSpec};
 use lmcache_states::{DependencyIssue, DependencyKind};
 
+use super::cache::Cache;
+use super::guarded::Guarded;
 use super::live::resource_version;
 use super::watches::{Caches, SHARE_ANNOTATION};
 use crate::cli::CrossNamespaceSecrets;
+use crate::controllers::wake::Target;
 use crate::key::Key;
 use crate::render::{Credentials, Resolved};
 
@@ -23,25 +26,62 @@ pub struct CredentialsMemo {
     credentials: Credentials,
 }
 
-/// A request for a dependency failed.
+/// Nothing could be found out about a dependency.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to read Secret {secret}: {error}")]
-pub struct DependencyError {
-    /// Namespace and name.
-    pub secret: Key,
-    /// What the API server said.
-    pub error: Error,
+pub enum DependencyError {
+    /// A request failed.
+    #[error("failed to read Secret {secret}: {error}")]
+    Secret {
+        /// Namespace and name.
+        secret: Key,
+        /// What the API server said.
+        error: Error,
+    },
+    /// Coordinators have not been listed yet.
+    #[error("LMCacheCoordinator {0} is not known yet: coordinators have not been listed")]
+    NotListed(Key),
 }
 
-/// Resolves what one engine refers to.
+/// Foreign objects that a spec refers to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct References<'a> {
+    /// Secret with the credentials of the RESP store.
+    pub credentials: Option<&'a AuthSecretRef>,
+    /// Name of a coordinator in the same namespace.
+    pub coordinator: Option<&'a str>,
+}
+
+impl References<'_> {
+    /// What must wake a resource of this namespace when it changes.
+    pub fn targets(&self, namespace: &str) -> Vec<Target> {
+        let secret = self.credentials.map(|reference| Target::Secret(source_of(reference, namespace)));
+        let coordinator = self.coordinator.map(|name| Target::Coordinator(Key::new(namespace, name)));
+        secret.into_iter().chain(coordinator).collect()
+    }
+}
+
+/// What references came to.
+#[derive(Default)]
+pub struct Resolution {
+    /// What rendering needs.
+    pub resolved: Resolved,
+    /// What is missing or unusable.
+    pub issues: Vec<DependencyIssue>,
+    /// The coordinator, if one is referred to and there.
+    pub coordinator: Option<LMCacheCoordinatorSpec>,
+}
+
+/// Resolves what one resource refers to.
 pub struct Resolver<'a> {
     /// The client.
     pub client: &'a Client,
     /// The caches.
     pub caches: &'a Caches,
+    /// All coordinators.
+    pub coordinators: &'a Cache<Guarded<LMCacheCoordinator>>,
     /// `--cross-namespace-secrets`.
     pub policy: CrossNamespaceSecrets,
-    /// Namespace of the engine.
+    /// Namespace of the resource.
     pub namespace: &'a str,
 }
 
@@ -55,37 +95,42 @@ impl Resolver<'_> {
     /// What was found, and what is missing. `memo` saves reading a Secret that has not changed.
     pub async fn resolve(
         &self,
-        spec: &EngineSpec,
+        references: References<'_>,
         memo: &mut Option<CredentialsMemo>,
-    ) -> Result<(Resolved, Vec<DependencyIssue>), DependencyError> {
-        let mut issues = Vec::new();
-        let mut resolved = Resolved { service_monitor_api: self.caches.service_monitor_api(), ..Resolved::default() };
-        if let Some(reference) = spec.auth_secret_ref() {
+    ) -> Result<Resolution, DependencyError> {
+        let mut resolution = Resolution::default();
+        resolution.resolved.service_monitor_api = self.caches.service_monitor_api();
+        if let Some(reference) = references.credentials {
             match self.credentials(&source_of(reference, self.namespace), memo).await? {
-                Ok(credentials) => resolved.credentials = Some(credentials),
-                Err(issue) => issues.push(issue),
+                Ok(credentials) => resolution.resolved.credentials = Some(credentials),
+                Err(issue) => resolution.issues.push(issue),
             }
         }
-        issues.extend(self.coordinator(spec));
-        Ok((resolved, issues))
+        if let Some(name) = references.coordinator {
+            match self.coordinator(name)? {
+                Ok(coordinator) => {
+                    resolution.resolved.coordinator_url = Some(coordinator.url(name, self.namespace));
+                    resolution.coordinator = Some(coordinator);
+                }
+                Err(issue) => resolution.issues.push(issue),
+            }
+        }
+        Ok(resolution)
     }
 
-    /// No coordinator is known here, so one that is named is missing; a URL needs no resolving.
-    fn coordinator(&self, spec: &EngineSpec) -> Option<DependencyIssue> {
-        let name = spec
-            .coordinator
-            .as_ref()?
-            .coordinator_ref
-            .as_ref()
-            .map(|r| r.name.as_str())
-            .filter(|name| !name.is_empty())?;
-        Some(DependencyIssue {
+    fn coordinator(&self, name: &str) -> Result<Result<LMCacheCoordinatorSpec, DependencyIssue>, DependencyError> {
+        let trouble = match self.coordinators.get(self.namespace, name).as_deref() {
+            Some(Guarded::Valid(coordinator)) => return Ok(Ok(coordinator.spec.clone())),
+            Some(Guarded::Malformed(_)) => "cannot be read; correct it",
+            None if !self.coordinators.is_synced() => {
+                return Err(DependencyError::NotListed(Key::new(self.namespace, name)));
+            }
+            None => "does not exist; create it",
+        };
+        Ok(Err(DependencyIssue {
             kind: DependencyKind::CoordinatorNotFound,
-            message: format!(
-                "LMCacheCoordinator {}/{name} does not exist; create it, or use spec.coordinator.url",
-                self.namespace
-            ),
-        })
+            message: format!("LMCacheCoordinator {}/{name} {trouble}, or use spec.coordinator.url", self.namespace),
+        }))
     }
 
     async fn credentials(
@@ -104,8 +149,10 @@ impl Resolver<'_> {
             return Ok(Ok(memo.credentials.clone()));
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &source.namespace);
-        let secret =
-            api.get_opt(&source.name).await.map_err(|error| DependencyError { secret: source.clone(), error })?;
+        let secret = api
+            .get_opt(&source.name)
+            .await
+            .map_err(|error| DependencyError::Secret { secret: source.clone(), error })?;
         let Some(secret) = secret else { return Ok(Err(not_found(source))) };
         let data = secret.data.unwrap_or_default();
         let Some(credentials) = Credentials::from_secret_data(&data) else {

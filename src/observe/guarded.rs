@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use lmcache_crds::EngineStatus;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use kube::core::object::HasStatus;
+use lmcache_crds::Report;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 /// A resource, or what is left of one that cannot be decoded.
@@ -25,17 +26,32 @@ pub struct Malformed {
     /// What is wrong with it, each `path: detail`; never empty.
     pub errors: Vec<String>,
     /// Its status, if that part can be read.
-    pub status: Option<EngineStatus>,
+    pub status: Option<Report>,
 }
 
-impl<'de, K: serde::de::DeserializeOwned> Deserialize<'de> for Guarded<K> {
+/// A status that can be read and written as a [`Report`].
+pub trait PublishedStatus: From<Report> + Serialize + DeserializeOwned {
+    /// What it says.
+    fn report(&self) -> Report;
+}
+
+impl<S: From<Report> + Serialize + DeserializeOwned> PublishedStatus for S
+where
+    Report: for<'s> From<&'s S>,
+{
+    fn report(&self) -> Report {
+        Report::from(self)
+    }
+}
+
+impl<'de, K: DeserializeOwned + HasStatus<Status: PublishedStatus>> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = Value::deserialize(deserializer)?;
         K::deserialize(&object).map(Guarded::Valid).or_else(|error| {
             Ok(Guarded::Malformed(Box::new(Malformed {
                 metadata: ObjectMeta::deserialize(&object["metadata"]).map_err(D::Error::custom)?,
                 errors: explain(&object, &error),
-                status: EngineStatus::deserialize(&object["status"]).ok(),
+                status: K::Status::deserialize(&object["status"]).ok().map(|status| status.report()),
             })))
         })
     }

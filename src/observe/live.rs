@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::views::controller_of;
+use super::workload::WorkloadStatus;
 
 /// The name under which the operator applies (server-side apply).
 pub const FIELD_MANAGER: &str = "lmcache-operator";
@@ -24,26 +25,8 @@ pub struct Live {
     content: Box<str>,
     /// Hash of `content`.
     pub fingerprint: u64,
-    /// Counts of a workload; `None` for other kinds.
+    /// What the controller of a workload reports; `None` for other kinds.
     pub workload: Option<WorkloadStatus>,
-}
-
-/// What a DaemonSet controller reports in `status`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct WorkloadStatus {
-    /// `metadata.generation` that the counts speak of.
-    pub observed_generation: i64,
-    /// Nodes that should run an instance.
-    pub desired_number_scheduled: i32,
-    /// Nodes that run an instance of the present template.
-    pub updated_number_scheduled: i32,
-    /// Ready instances.
-    pub number_ready: i32,
-    /// Available instances.
-    pub number_available: i32,
-    /// Instances on nodes that should not run one.
-    pub number_misscheduled: i32,
 }
 
 impl Live {
@@ -96,10 +79,8 @@ impl TryFrom<Value> for Live {
     type Error = serde_json::Error;
 
     fn try_from(mut object: Value) -> Result<Self, Self::Error> {
-        let workload = match object.as_object_mut().and_then(|o| o.remove("status")) {
-            Some(status) if status.get("desiredNumberScheduled").is_some() => Some(serde_json::from_value(status)?),
-            _ => None,
-        };
+        let status = object.as_object_mut().and_then(|o| o.remove("status")).unwrap_or_default();
+        let workload = WorkloadStatus::read(&object, status)?;
         let mut metadata = object.get_mut("metadata").map(Value::take).unwrap_or_default();
         let owned = take_owned_fields(&mut metadata);
         let mut trimmed = serde_json::Map::new();
@@ -133,7 +114,9 @@ impl TryFrom<Value> for Live {
 pub const ADOPT_ANNOTATION: &str = "lmcache.ai/adopt";
 /// Where the API server counts changes of a DaemonSet's pod template.
 pub const TEMPLATE_GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
-const KEPT_ANNOTATIONS: [&str; 2] = [ADOPT_ANNOTATION, TEMPLATE_GENERATION_ANNOTATION];
+/// Where the Deployment controller counts revisions, on a Deployment and on each of its ReplicaSets.
+pub const REVISION_ANNOTATION: &str = "deployment.kubernetes.io/revision";
+const KEPT_ANNOTATIONS: [&str; 3] = [ADOPT_ANNOTATION, TEMPLATE_GENERATION_ANNOTATION, REVISION_ANNOTATION];
 
 fn take_owned_fields(metadata: &mut Value) -> Value {
     let Some(Value::Array(entries)) = metadata.as_object_mut().and_then(|m| m.remove("managedFields")) else {

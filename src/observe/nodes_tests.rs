@@ -1,8 +1,16 @@
 //! Instances from pods, told as stories of three nodes `a`, `b` and `c`.
 
+use std::sync::Arc;
+
+use lmcache_crds::{MAX_ENDPOINTS, Report, kubernetes_time};
+use lmcache_states::{ProblemKind, Workload};
 use rstest::rstest;
 use serde_json::json;
 
+use super::super::instances::limit;
+use super::super::live::Live;
+use super::super::testing::told;
+use super::super::views::EventView;
 use super::*;
 
 const NOW: &str = "2026-01-01T01:00:00Z";
@@ -34,7 +42,7 @@ fn daemonset(generation: &str) -> Live {
 }
 
 /// What was remembered: `node:generation:ready` or `node:generation:lost`.
-fn remembered(endpoints: &[&str]) -> EngineStatus {
+fn remembered(endpoints: &[&str]) -> Report {
     let endpoints = endpoints.iter().map(|text| {
         let parts: Vec<&str> = text.split(':').collect();
         Endpoint {
@@ -47,14 +55,14 @@ fn remembered(endpoints: &[&str]) -> EngineStatus {
         }
     });
     let record = lmcache_crds::PhaseRecord { phase: Phase::Ready, ..Default::default() };
-    EngineStatus { record, endpoints: endpoints.collect(), ..EngineStatus::default() }
+    Report { record, endpoints: endpoints.collect(), ..Report::default() }
 }
 
 fn derive(
     generation: &str,
     desired: i32,
     pods: &[&str],
-    before: &EngineStatus,
+    before: &Report,
     nodes: &[&str],
     events: &[Arc<EventView>],
 ) -> (Vec<Instance>, Vec<Endpoint>) {
@@ -75,20 +83,7 @@ fn derive(
         ports: (5555, 9090),
         now: NOW.parse().expect("time"),
     };
-    sources.derive()
-}
-
-/// An instance as a short text.
-fn told(instance: &Instance) -> String {
-    let flags = [
-        (instance.pod.is_none(), "no pod"),
-        (instance.current, "current"),
-        (instance.ready, "ready"),
-        (instance.was_ready, "was ready"),
-        (instance.problem.is_some(), "problem"),
-    ];
-    let flags: Vec<&str> = flags.into_iter().filter_map(|(holds, text)| holds.then_some(text)).collect();
-    format!("{}: {}", instance.location, flags.join(", "))
+    sources.on_nodes()
 }
 
 #[rstest]
@@ -154,7 +149,7 @@ fn a_pod_of_another_owner_is_not_listed() {
     let workload = daemonset("1");
     let mut stranger = Arc::unwrap_or_clone(pod("a:1:ready"));
     stranger.metadata.owner_references.iter_mut().flatten().for_each(|owner| owner.uid = "other".to_owned());
-    let before = EngineStatus::default();
+    let before = Report::default();
     let sources = Sources {
         workload: &workload,
         counts: Workload { observed: true, desired: 0, updated: 0, ready: 0, available: 0, misscheduled: 0 },
@@ -165,7 +160,7 @@ fn a_pod_of_another_owner_is_not_listed() {
         ports: (5555, 9090),
         now: NOW.parse().expect("time"),
     };
-    assert_eq!(sources.derive(), (Vec::new(), Vec::new()));
+    assert_eq!(sources.on_nodes(), (Vec::new(), Vec::new()));
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn crash(
         return problem(
             ProblemKind::OomKilled,
             format!(
-                "container {name}: OOMKilled with {exit}, {restarts} restarts; raise spec.resourceOverrides.limits.memory or lower spec.l1.sizeGB"
+                "container {name}: OOMKilled with {exit}, {restarts} restarts; raise spec.resourceOverrides.limits.memory (an engine: or lower spec.l1.sizeGB)"
             ),
         );
     }

@@ -4,11 +4,14 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Node, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::live::REVISION_ANNOTATION;
 
 /// Makes a view answer as the kind it was cut from.
 macro_rules! view_of {
@@ -116,6 +119,16 @@ impl PodView {
         self.condition("Ready").is_some_and(|c| c.status == "True")
     }
 
+    /// Whether its containers have ended for good; the kubelet or an eviction ended it.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.status.phase.as_deref(), Some("Failed" | "Succeeded"))
+    }
+
+    /// Node that the pod is bound to, or else the one it waits for.
+    pub fn node_name(&self) -> Option<&str> {
+        self.spec.node_name.as_deref().or(self.spec.waits_for.as_deref())
+    }
+
     /// A label's value.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.metadata.labels.as_ref()?.get(key).map(String::as_str)
@@ -131,8 +144,15 @@ impl PodView {
 pub const REVISION_LABEL: &str = "controller-revision-hash";
 /// Label with the template generation that a DaemonSet's pod was made from.
 pub const TEMPLATE_GENERATION_LABEL: &str = "pod-template-generation";
-const KEPT_POD_LABELS: [&str; 4] =
-    [REVISION_LABEL, TEMPLATE_GENERATION_LABEL, "app.kubernetes.io/instance", "app.kubernetes.io/name"];
+/// Label by which the Deployment controller names the template that a ReplicaSet and its pods were made from.
+pub const TEMPLATE_HASH_LABEL: &str = "pod-template-hash";
+const KEPT_POD_LABELS: [&str; 5] = [
+    REVISION_LABEL,
+    TEMPLATE_GENERATION_LABEL,
+    TEMPLATE_HASH_LABEL,
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/name",
+];
 
 /// The DaemonSet controller pins its pods by a node affinity on `metadata.name`.
 fn target_node(affinity: &Value) -> Option<String> {
@@ -140,6 +160,47 @@ fn target_node(affinity: &Value) -> Option<String> {
         .pointer("/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0")
         .filter(|field| field["key"] == "metadata.name")
         .and_then(|field| field.pointer("/values/0")?.as_str().map(str::to_owned))
+}
+
+/// What a Deployment keeps of each of its pod templates.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ReplicaSetView {
+    /// Trimmed by [`trim_metadata`], but for the number of the revision.
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    spec: ReplicaSetSpecView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ReplicaSetSpecView {
+    replicas: i32,
+}
+
+view_of!(ReplicaSetView, ReplicaSet, NamespaceResourceScope);
+
+impl ReplicaSetView {
+    /// Drops what no observation reads.
+    pub fn trim(&mut self) {
+        let revision = self.metadata.annotations.as_mut().and_then(|notes| notes.remove_entry(REVISION_ANNOTATION));
+        trim_metadata(&mut self.metadata);
+        self.metadata.annotations = revision.map(|entry| [entry].into());
+    }
+
+    /// The number of its template's revision.
+    pub fn revision(&self) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(REVISION_ANNOTATION).map(String::as_str)
+    }
+
+    /// The label of its pods that names the template.
+    pub fn template_hash(&self) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(TEMPLATE_HASH_LABEL).map(String::as_str)
+    }
+
+    /// Whether it should run nothing.
+    pub fn is_scaled_down(&self) -> bool {
+        self.spec.replicas == 0
+    }
 }
 
 /// A node: only whether it is ready.

@@ -21,8 +21,8 @@ use super::cache::{Cache, Feed};
 use super::live::Live;
 use super::problems::STARTUP_FAILURE;
 use super::trouble;
-use super::views::{EventView, NodeView, PodView, controller_of, trim_metadata};
-use crate::controllers::wake::Wakeups;
+use super::views::{EventView, NodeView, PodView, ReplicaSetView, TEMPLATE_HASH_LABEL, controller_of, trim_metadata};
+use crate::controllers::wake::{Target, Wakeups};
 use crate::key::Key;
 use crate::render::ChildKind;
 
@@ -50,6 +50,8 @@ fn tells_of_trouble(event: &EventView) -> bool {
 pub struct Caches {
     /// DaemonSets that carry the operator's label.
     pub daemonsets: Cache<Live>,
+    /// Deployments, likewise.
+    pub deployments: Cache<Live>,
     /// Services, likewise.
     pub services: Cache<Live>,
     /// ConfigMaps, likewise.
@@ -60,7 +62,9 @@ pub struct Caches {
     pub network_policies: Cache<Live>,
     /// All ServiceMonitors; empty while their API does not exist.
     pub service_monitors: Cache<Live>,
-    /// Pods of engines.
+    /// ReplicaSets that the Deployments made.
+    pub replica_sets: Cache<ReplicaSetView>,
+    /// Pods of engines and coordinators.
     pub pods: Cache<PodView>,
     /// All nodes.
     pub nodes: Cache<NodeView>,
@@ -77,6 +81,7 @@ impl Caches {
         match kind {
             ChildKind::Secret => &self.secrets,
             ChildKind::DaemonSet => &self.daemonsets,
+            ChildKind::Deployment => &self.deployments,
             ChildKind::Service => &self.services,
             ChildKind::ConfigMap => &self.config_maps,
             ChildKind::ServiceMonitor => &self.service_monitors,
@@ -91,9 +96,10 @@ impl Caches {
 
     /// Waits until what every reconcile needs has been listed once.
     pub async fn synced(&self) {
-        for children in [&self.daemonsets, &self.services, &self.config_maps, &self.secrets, &self.network_policies] {
-            children.synced().await;
+        for kind in ChildKind::ALL.into_iter().filter(|kind| *kind != ChildKind::ServiceMonitor) {
+            self.children(kind).synced().await;
         }
+        self.replica_sets.synced().await;
         self.pods.synced().await;
         self.sources.synced().await;
     }
@@ -119,12 +125,14 @@ impl Opener<'_> {
         let service_monitors_listed = Arc::new(AtomicBool::new(false));
         let mut children = |kind: ChildKind| self.children(kind, None, tasks);
         let daemonsets = children(ChildKind::DaemonSet);
+        let deployments = children(ChildKind::Deployment);
         let services = children(ChildKind::Service);
         let config_maps = children(ChildKind::ConfigMap);
         let secrets = children(ChildKind::Secret);
         let network_policies = children(ChildKind::NetworkPolicy);
         Caches {
             daemonsets,
+            deployments,
             services,
             config_maps,
             secrets,
@@ -135,6 +143,7 @@ impl Opener<'_> {
                 Some(&WhileServed { served: serves, listed: service_monitors_listed.clone() }),
                 tasks,
             ),
+            replica_sets: self.replica_sets(tasks),
             pods: self.pods(tasks),
             nodes: self.nodes(tasks),
             events: self.events(tasks),
@@ -153,16 +162,36 @@ impl Opener<'_> {
             };
             // The user's labels win on a ServiceMonitor, so ours need not be there.
             let config = if kind == ChildKind::ServiceMonitor { settings() } else { settings().labels(OURS) };
-            let watch = Watch { api, config, feed, resource: label(kind), keep: |_| true };
+            let waiting = Some((kind, self.wakeups.clone()));
+            let watch = Watch { api, config, feed, resource: label(kind), keep: |_| true, waiting };
             self.spawn(watch, |_| {}, self.wake_by_name(), while_served.cloned(), tasks);
+        }
+        cache
+    }
+
+    fn replica_sets(&self, tasks: &mut JoinSet<()>) -> Cache<ReplicaSetView> {
+        let (cache, feeds) = Cache::new(self.namespaces, &(), |set: &ReplicaSetView| {
+            let controller = controller_of(&set.metadata).filter(|c| c.kind == "Deployment")?;
+            Some(Key::new(set.metadata.namespace.as_deref()?, controller.name.as_str()))
+        });
+        for (namespace, feed) in self.namespaces.iter().zip(feeds) {
+            let api = self.api(namespace.as_deref());
+            let watch = Watch {
+                api,
+                config: settings().labels(OURS),
+                feed,
+                resource: "replicasets",
+                keep: |_| true,
+                waiting: None,
+            };
+            self.spawn(watch, ReplicaSetView::trim, self.wake_by_name(), None, tasks);
         }
         cache
     }
 
     fn pods(&self, tasks: &mut JoinSet<()>) -> Cache<PodView> {
         let (cache, feeds) = Cache::new(self.namespaces, &(), |pod: &PodView| {
-            let controller = pod.controller().filter(|c| c.kind == "DaemonSet")?;
-            Some(Key::new(pod.metadata.namespace.as_deref()?, controller.name.as_str()))
+            Some(Key::new(pod.metadata.namespace.as_deref()?, workload_of(pod)?))
         });
         for (namespace, feed) in self.namespaces.iter().zip(feeds) {
             let watch = Watch {
@@ -171,6 +200,7 @@ impl Opener<'_> {
                 feed,
                 resource: "pods",
                 keep: |_| true,
+                waiting: None,
             };
             self.spawn(watch, PodView::trim, self.wake_by_name(), None, tasks);
         }
@@ -186,6 +216,7 @@ impl Opener<'_> {
                 feed,
                 resource: "nodes",
                 keep: |_| true,
+                waiting: None,
             };
             self.spawn(watch, NodeView::trim, |_| {}, None, tasks);
         }
@@ -198,8 +229,14 @@ impl Opener<'_> {
         });
         for (namespace, feed) in self.namespaces.iter().zip(feeds) {
             let config = settings().fields(WARNINGS);
-            let watch =
-                Watch { api: self.api(namespace.as_deref()), config, feed, resource: "events", keep: tells_of_trouble };
+            let watch = Watch {
+                api: self.api(namespace.as_deref()),
+                config,
+                feed,
+                resource: "events",
+                keep: tells_of_trouble,
+                waiting: None,
+            };
             // An Event about a DaemonSet wakes the engine of that name; trouble of a pod also changes the pod.
             self.spawn(watch, EventView::trim, self.wake_by_name(), None, tasks);
         }
@@ -217,9 +254,16 @@ impl Opener<'_> {
                 feed,
                 resource: "secrets",
                 keep: |_| true,
+                waiting: None,
             };
             let wakeups = self.wakeups.clone();
-            self.spawn(watch, trim_secret, move |source| wakeups.wake_referrers(source), None, tasks);
+            self.spawn(
+                watch,
+                trim_secret,
+                move |source| wakeups.wake_referrers(&Target::Secret(source.clone())),
+                None,
+                tasks,
+            );
         }
         cache
     }
@@ -232,7 +276,8 @@ impl Opener<'_> {
         for feed in feeds {
             let config = settings().fields(&format!("metadata.name={SERVICE_MONITOR_CRD}"));
             let api = Api::all(self.client.clone());
-            let watch = Watch { api, config, feed, resource: "customresourcedefinitions", keep: |_| true };
+            let watch =
+                Watch { api, config, feed, resource: "customresourcedefinitions", keep: |_| true, waiting: None };
             let (served, cache) = (served.clone(), cache.clone());
             let announce = move |_: &Key| {
                 served.send_replace(cache.get_cluster(SERVICE_MONITOR_CRD).is_some());
@@ -305,6 +350,7 @@ const fn label(kind: ChildKind) -> &'static str {
     match kind {
         ChildKind::Secret => "secrets",
         ChildKind::DaemonSet => "daemonsets",
+        ChildKind::Deployment => "deployments",
         ChildKind::Service => "services",
         ChildKind::ConfigMap => "configmaps",
         ChildKind::ServiceMonitor => "servicemonitors",
@@ -324,6 +370,17 @@ fn owner_of_child(child: &Live) -> Option<Key> {
     let controller = controller_of(meta).filter(|c| c.api_version.split('/').next() == Some(GROUP));
     let label = || meta.labels.as_ref()?.get("app.kubernetes.io/instance").map(String::as_str);
     Some(Key::new(namespace, controller.map(|c| c.name.as_str()).or_else(label)?))
+}
+
+/// Name of the DaemonSet or Deployment that a pod belongs to. A ReplicaSet is called after its Deployment and the hash of
+/// its template.
+fn workload_of(pod: &PodView) -> Option<&str> {
+    let controller = pod.controller()?;
+    match controller.kind.as_str() {
+        "DaemonSet" => Some(&controller.name),
+        "ReplicaSet" => controller.name.strip_suffix(pod.label(TEMPLATE_HASH_LABEL)?)?.strip_suffix('-'),
+        _ => None,
+    }
 }
 
 /// Of a foreign Secret only who may use it is kept.
@@ -349,6 +406,8 @@ where
     resource: &'static str,
     /// What is worth keeping.
     keep: fn(&K) -> bool,
+    /// Of children: who waits for the place of one that is deleted.
+    waiting: Option<(ChildKind, Wakeups)>,
 }
 
 impl<K> Watch<K>
@@ -370,6 +429,9 @@ where
                 Ok(Event::Apply(object) | Event::InitApply(object)) if !(self.keep)(&object) => {}
                 Ok(event) => {
                     self.feed.take(&event).iter().for_each(wake);
+                    if let (Event::Delete(object), Some((kind, wakeups))) = (&event, &self.waiting) {
+                        wakeups.wake_referrers(&Target::Child(*kind, Key::of(object.meta())));
+                    }
                     if matches!(event, Event::InitDone) {
                         listed();
                     }

@@ -5,8 +5,8 @@ mod events;
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
-use kube::{Client, Error, Resource};
-use lmcache_crds::{EngineStatus, Phase, PhaseTransition};
+use kube::{Client, Error};
+use lmcache_crds::{Phase, PhaseTransition, Report};
 use lmcache_observability::Metrics;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -15,6 +15,7 @@ use tracing::{Instrument, debug, info, info_span, warn};
 pub use events::Reporter;
 
 use crate::apply::Owner;
+use crate::controllers::Managed;
 use crate::observe::{FIELD_MANAGER, resource_version};
 
 /// What a status write came to.
@@ -49,9 +50,9 @@ pub struct Change<'a> {
     /// resourceVersion that `before` was read at.
     pub version: String,
     /// The status that is stored.
-    pub before: &'a EngineStatus,
+    pub before: &'a Report,
     /// The status that was decided.
-    pub after: &'a EngineStatus,
+    pub after: &'a Report,
     /// The steps in between.
     pub steps: &'a [PhaseTransition],
 }
@@ -68,10 +69,7 @@ pub struct Publisher<'a> {
 
 impl Publisher<'_> {
     /// Publishes a change.
-    pub async fn publish<K>(&self, change: &Change<'_>) -> Result<Published, PublishError>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-    {
+    pub async fn publish<K: Managed>(&self, change: &Change<'_>) -> Result<Published, PublishError> {
         let owner = change.owner;
         let version = self.write::<K>(change).instrument(info_span!("write-status")).await?;
         if version != Published::Gone {
@@ -84,11 +82,8 @@ impl Publisher<'_> {
         Ok(version)
     }
 
-    async fn write<K>(&self, change: &Change<'_>) -> Result<Published, PublishError>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-    {
-        let status = difference(change.before, change.after)?;
+    async fn write<K: Managed>(&self, change: &Change<'_>) -> Result<Published, PublishError> {
+        let status = difference(&K::Status::from(change.before.clone()), &K::Status::from(change.after.clone()))?;
         if status.is_empty() {
             return Ok(Published::Unchanged);
         }
@@ -163,7 +158,7 @@ fn new_verdict(change: &Change<'_>) -> Option<PhaseTransition> {
 }
 
 /// When the present phase was entered.
-fn entered(status: &EngineStatus) -> Option<Timestamp> {
+fn entered(status: &Report) -> Option<Timestamp> {
     status.record.phase_transitions.last().map(|step| step.time.0)
 }
 

@@ -7,7 +7,7 @@ use super::context::Context;
 use super::numbers::{fixed, minimal};
 
 /// Where all addresses are meant.
-const ANY_ADDRESS: &str = "0.0.0.0";
+pub(super) const ANY_ADDRESS: &str = "0.0.0.0";
 
 /// Arguments of the engine container.
 pub fn server_args(context: &Context<'_>) -> Vec<String> {
@@ -27,7 +27,7 @@ pub fn server_args(context: &Context<'_>) -> Vec<String> {
     args.pair("--eviction-trigger-watermark", fixed(spec.trigger_watermark(), 2));
     args.pair("--eviction-ratio", fixed(spec.eviction_ratio(), 2));
     if spec.prometheus_enabled() {
-        args.pair("--prometheus-port", spec.metrics_port().to_string());
+        args.pair("--prometheus-port", spec.workload.metrics_port().to_string());
     } else {
         // The server does not know --disable-prometheus and would not start (D75).
         args.switch("--disable-metrics", true);
@@ -39,19 +39,22 @@ pub fn server_args(context: &Context<'_>) -> Vec<String> {
         args.coordinator(url, context.advertise_ip(), connection);
     }
     args.0.extend(context.kind_args.iter().cloned());
-    args.0.extend(spec.extra_args.iter().flatten().cloned());
+    args.0.extend(spec.workload.extra_args.iter().flatten().cloned());
     args.0
 }
 
-struct Args(Vec<String>);
+/// A command line that is being written.
+pub(super) struct Args(pub Vec<String>);
 
 impl Args {
-    fn pair(&mut self, flag: &str, value: impl Into<String>) {
+    /// A flag with a value.
+    pub fn pair(&mut self, flag: &str, value: impl Into<String>) {
         self.0.push(flag.to_owned());
         self.0.push(value.into());
     }
 
-    fn switch(&mut self, flag: &str, on: bool) {
+    /// A flag without a value, when it is on.
+    pub fn switch(&mut self, flag: &str, on: bool) {
         if on {
             self.0.push(flag.to_owned());
         }

@@ -72,9 +72,9 @@ impl fmt::Debug for Credentials {
 
 /// The mirror: these keys and nothing else of the source.
 pub(super) fn mirror(context: &Context<'_>, credentials: &Credentials) -> Child {
-    let name = names::credentials(context.name);
+    let name = names::credentials(context.identity.name);
     let object = Secret {
-        metadata: labels::object_meta(context, name.clone()),
+        metadata: labels::object_meta(&context.identity, name.clone()),
         data: Some(credentials.data()),
         ..Secret::default()
     };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -11,14 +11,16 @@ use serde_json::Value;
 
 use super::stored;
 
-/// Kinds of objects that an engine can own.
+/// Kinds of objects that a resource can own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum ChildKind {
     /// Copy of the credentials of a RESP server.
     Secret,
     /// The cache servers, one per matching node.
     DaemonSet,
-    /// Lookup Service and metrics Service.
+    /// The coordinator.
+    Deployment,
+    /// Lookup or front Service, and metrics Service.
     Service,
     /// Connection documents for vLLM.
     ConfigMap,
@@ -30,9 +32,10 @@ pub enum ChildKind {
 
 impl ChildKind {
     /// Every kind, in the order in which they are derived.
-    pub const ALL: [ChildKind; 6] = [
+    pub const ALL: [ChildKind; 7] = [
         ChildKind::Secret,
         ChildKind::DaemonSet,
+        ChildKind::Deployment,
         ChildKind::Service,
         ChildKind::ConfigMap,
         ChildKind::ServiceMonitor,
@@ -44,6 +47,7 @@ impl ChildKind {
         match self {
             ChildKind::Secret => "Secret",
             ChildKind::DaemonSet => "DaemonSet",
+            ChildKind::Deployment => "Deployment",
             ChildKind::Service => "Service",
             ChildKind::ConfigMap => "ConfigMap",
             ChildKind::ServiceMonitor => "ServiceMonitor",
@@ -55,7 +59,7 @@ impl ChildKind {
     pub const fn api_version(self) -> &'static str {
         match self {
             ChildKind::Secret | ChildKind::Service | ChildKind::ConfigMap => "v1",
-            ChildKind::DaemonSet => "apps/v1",
+            ChildKind::DaemonSet | ChildKind::Deployment => "apps/v1",
             ChildKind::ServiceMonitor => "monitoring.coreos.com/v1",
             ChildKind::NetworkPolicy => "networking.k8s.io/v1",
         }
@@ -66,6 +70,7 @@ impl ChildKind {
         match self {
             ChildKind::Secret => ApiResource::erase::<Secret>(&()),
             ChildKind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
+            ChildKind::Deployment => ApiResource::erase::<Deployment>(&()),
             ChildKind::Service => ApiResource::erase::<Service>(&()),
             ChildKind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
             ChildKind::ServiceMonitor => ApiResource::from_gvk_with_plural(

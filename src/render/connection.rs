@@ -17,9 +17,9 @@ pub const PREFILLER_DOCUMENT: &str = "kv-transfer-config-prefiller.json";
 pub const DECODER_DOCUMENT: &str = "kv-transfer-config-decoder.json";
 
 pub(super) fn config_map(context: &Context<'_>) -> Child {
-    let name = names::connection(context.name);
+    let name = names::connection(context.identity.name);
     let object = ConfigMap {
-        metadata: labels::object_meta(context, name.clone()),
+        metadata: labels::object_meta(&context.identity, name.clone()),
         data: Some(documents(context)),
         ..ConfigMap::default()
     };
@@ -42,7 +42,10 @@ fn documents(context: &Context<'_>) -> BTreeMap<String, String> {
 
 /// The cache connector plays both roles everywhere; only the transfer beside it has a side.
 fn cache_connector(context: &Context<'_>) -> Value {
-    let host = format!("tcp://{}.{}.svc.{}", context.name, context.namespace, context.options.cluster_domain);
+    let host = format!(
+        "tcp://{}.{}.svc.{}",
+        context.identity.name, context.identity.namespace, context.options.cluster_domain
+    );
     let mut config: Map<String, Value> = Map::new();
     for (key, value) in &context.connector.extra_config {
         config.insert((*key).to_owned(), value.clone());

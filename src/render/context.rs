@@ -1,16 +1,59 @@
-//! What the renderers need of an engine, read once.
+//! What the renderers need of a resource, read once.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Container;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use lmcache_crds::EngineSpec;
 
+use super::labels::Application;
 use super::{Connector, Engine, Options, Resolved};
 
-/// One engine with everything that its children depend on.
-pub(super) struct Context<'a> {
+/// Whose children are rendered.
+pub(super) struct Identity<'a> {
     pub name: &'a str,
     pub namespace: &'a str,
     pub owner: OwnerReference,
+    pub application: Application,
+}
+
+impl<'a> Identity<'a> {
+    pub fn of<K>(resource: &'a K, application: Application) -> Self
+    where
+        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        let meta = resource.meta();
+        let name = meta.name.as_deref().unwrap_or_default();
+        Identity {
+            name,
+            namespace: meta.namespace.as_deref().unwrap_or_default(),
+            owner: OwnerReference {
+                api_version: K::api_version(&()).into_owned(),
+                kind: K::kind(&()).into_owned(),
+                name: name.to_owned(),
+                uid: meta.uid.clone().unwrap_or_default(),
+                controller: Some(true),
+                block_owner_deletion: Some(true),
+            },
+            application,
+        }
+    }
+
+    /// Labels that select the resource's pods.
+    pub fn selector_labels(&self) -> BTreeMap<String, String> {
+        self.application.selector_labels(self.name)
+    }
+
+    /// Labels of every child.
+    pub fn standard_labels(&self) -> BTreeMap<String, String> {
+        self.application.standard_labels(self.name)
+    }
+}
+
+/// One engine with everything that its children depend on.
+pub(super) struct Context<'a> {
+    pub identity: Identity<'a>,
     pub spec: &'a EngineSpec,
     pub isolated_ipc: bool,
     pub host_network: bool,
@@ -23,19 +66,8 @@ pub(super) struct Context<'a> {
 
 impl<'a> Context<'a> {
     pub fn new<E: Engine>(engine: &'a E, resolved: &'a Resolved, options: &'a Options) -> Self {
-        let meta = engine.meta();
-        let name = meta.name.as_deref().unwrap_or_default();
         Context {
-            name,
-            namespace: meta.namespace.as_deref().unwrap_or_default(),
-            owner: OwnerReference {
-                api_version: E::api_version(&()).into_owned(),
-                kind: E::kind(&()).into_owned(),
-                name: name.to_owned(),
-                uid: meta.uid.clone().unwrap_or_default(),
-                controller: Some(true),
-                block_owner_deletion: Some(true),
-            },
+            identity: Identity::of(engine, Application::Engine),
             spec: engine.common(),
             isolated_ipc: engine.isolated_ipc(),
             host_network: engine.host_network(),

@@ -3,46 +3,29 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
-use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, PodTemplateSpec, SecurityContext};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::api::core::v1::{Container, PodSpec, SecurityContext};
 
 use super::context::Context;
-use super::{Child, ChildKind, args, auth, env, labels, names, probes, resources, stored, volumes};
-
-/// The server and its subcommand.
-const COMMAND: [&str; 2] = ["/opt/venv/bin/lmcache", "server"];
+use super::{Child, ChildKind, args, auth, env, labels, names, pod, probes, resources, volumes};
 
 pub(super) fn daemon_set(context: &Context<'_>) -> Child {
     let object = DaemonSet {
-        metadata: labels::object_meta(context, context.name.to_owned()),
+        metadata: labels::object_meta(&context.identity, context.identity.name.to_owned()),
         spec: Some(DaemonSetSpec {
-            selector: LabelSelector {
-                match_labels: Some(labels::selector_labels(context.name)),
-                ..LabelSelector::default()
-            },
-            template: template(context),
+            selector: labels::selector(&context.identity),
+            template: pod::template(&context.identity, &context.spec.workload, annotations(context), pod_spec(context)),
             ..DaemonSetSpec::default()
         }),
         status: None,
     };
-    Child::new(ChildKind::DaemonSet, context.name.to_owned(), &object)
+    Child::new(ChildKind::DaemonSet, context.identity.name.to_owned(), &object)
 }
 
-fn template(context: &Context<'_>) -> PodTemplateSpec {
-    let mut spec = pod_spec(context);
-    stored::normalise_pod(&mut spec);
-    let metadata = ObjectMeta {
-        labels: Some(labels::pod_labels(context.name, context.spec.pod_labels.as_ref())),
-        annotations: Some(annotations(context)),
-        ..ObjectMeta::default()
-    };
-    PodTemplateSpec { metadata: Some(metadata), spec: Some(spec) }
-}
-
+/// What a rotation of the credentials changes (D12).
 fn annotations(context: &Context<'_>) -> BTreeMap<String, String> {
-    let mut annotations = context.spec.pod_annotations.clone().unwrap_or_default();
+    let mut annotations = BTreeMap::new();
     if let (Some(_), Some(credentials)) = (context.spec.auth_secret_ref(), &context.resolved.credentials) {
-        let scope = format!("{}/{}", context.namespace, context.name);
+        let scope = format!("{}/{}", context.identity.namespace, context.identity.name);
         annotations.insert(auth::HASH_ANNOTATION.to_owned(), credentials.hash(&scope));
     }
     annotations
@@ -50,18 +33,12 @@ fn annotations(context: &Context<'_>) -> BTreeMap<String, String> {
 
 fn pod_spec(context: &Context<'_>) -> PodSpec {
     let spec = context.spec;
-    let text = |value: &Option<String>| value.clone().filter(|text| !text.is_empty());
     PodSpec {
         host_ipc: context.host_ipc().then_some(true),
         host_network: context.host_network.then_some(true),
         dns_policy: context.host_network.then(|| "ClusterFirstWithHostNet".to_owned()),
         runtime_class_name: spec.runtime_class_name().map(str::to_owned),
-        service_account_name: text(&spec.service_account_name),
-        priority_class_name: text(&spec.priority_class_name),
         node_selector: Some(spec.node_selector().into_owned()),
-        affinity: spec.affinity.clone(),
-        tolerations: spec.tolerations.clone(),
-        image_pull_secrets: spec.image_pull_secrets.clone(),
         init_containers: Some(context.init_containers.to_vec()),
         containers: vec![container(context)],
         volumes: Some(volumes::volumes(context)),
@@ -71,13 +48,10 @@ fn pod_spec(context: &Context<'_>) -> PodSpec {
 
 fn container(context: &Context<'_>) -> Container {
     let spec = context.spec;
+    let metrics = spec.prometheus_enabled().then(|| (names::METRICS_PORT, spec.workload.metrics_port()));
+    let ports = [(names::SERVER_PORT, spec.server_port()), (names::HTTP_PORT, spec.http_port())];
     Container {
-        name: names::CONTAINER.to_owned(),
-        image: Some(spec.image_reference()),
-        image_pull_policy: Some(spec.pull_policy().as_str().to_owned()),
-        command: Some(COMMAND.map(str::to_owned).to_vec()),
-        args: Some(args::server_args(context)),
-        ports: Some(ports(context)),
+        ports: Some(pod::ports(ports.into_iter().chain(metrics))),
         env: Some(env::server_env(context)),
         resources: Some(resources::server_resources(spec)),
         security_context: Some(SecurityContext { privileged: Some(spec.privileged()), ..SecurityContext::default() }),
@@ -85,27 +59,8 @@ fn container(context: &Context<'_>) -> Container {
         startup_probe: Some(probes::startup(spec)),
         liveness_probe: Some(probes::liveness(spec)),
         readiness_probe: Some(probes::readiness(spec)),
-        ..Container::default()
+        ..pod::container(names::CONTAINER, "server", args::server_args(context))
     }
-}
-
-/// The list is keyed by port number, so a number that is taken is not listed again: the metrics port may be the HTTP port.
-fn ports(context: &Context<'_>) -> Vec<ContainerPort> {
-    let spec = context.spec;
-    let metrics = spec.prometheus_enabled().then(|| (names::METRICS_PORT, spec.metrics_port()));
-    let wanted = [(names::SERVER_PORT, spec.server_port()), (names::HTTP_PORT, spec.http_port())];
-    let mut ports: Vec<ContainerPort> = Vec::with_capacity(3);
-    for (name, number) in wanted.into_iter().chain(metrics) {
-        if ports.iter().all(|port| port.container_port != number) {
-            ports.push(ContainerPort {
-                name: Some(name.to_owned()),
-                container_port: number,
-                protocol: Some("TCP".to_owned()),
-                ..ContainerPort::default()
-            });
-        }
-    }
-    ports
 }
 
 #[cfg(test)]
@@ -124,7 +79,7 @@ mod tests {
     #[test]
     fn minimal_spec_gives_a_pod_without_empty_fields() {
         let template = template(json!({}));
-        assert_eq!(template["metadata"], json!({"labels": labels::standard_labels("c1")}));
+        assert_eq!(template["metadata"], json!({"labels": labels::Application::Engine.standard_labels("c1")}));
         let mut fields: Vec<&String> = template["spec"].as_object().unwrap().keys().collect();
         fields.sort();
         assert_eq!(fields, ["containers", "nodeSelector", "runtimeClassName"]);

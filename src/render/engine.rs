@@ -1,46 +1,46 @@
 //! What the engine kinds have in common, and the few things in which they differ.
 
-use std::time::Duration;
-
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Container;
-use lmcache_crds::{EngineSpec, EngineStatus, FieldError, LMCacheEngine};
-use serde_json::Value;
+use lmcache_crds::{CacheBlendEngine, EngineSpec, FieldError, LMCacheEngine};
+use serde_json::{Value, json};
 
 /// An engine kind: a spec with the common part, and what is special about it.
 pub trait Engine: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> {
     /// Kind for logs and metric labels, such as `LMCacheEngine`.
-    fn kind_label() -> &'static str;
+    const KIND: &'static str;
 
     /// Plural for logs and metric labels, such as `lmcacheengines`.
-    fn resource_label() -> &'static str;
+    const PLURAL: &'static str;
 
     /// The part of the spec that every engine kind has.
     fn common(&self) -> &EngineSpec;
 
-    /// Whether engine and vLLM do without a shared `/dev/shm`.
-    fn isolated_ipc(&self) -> bool;
+    /// Whether engine and vLLM do without a shared `/dev/shm`; a kind without the field never does.
+    fn isolated_ipc(&self) -> bool {
+        false
+    }
 
-    /// Whether the pods use the network of their node.
-    fn host_network(&self) -> bool;
+    /// Whether the pods use the network of their node; a kind without the field never does.
+    fn host_network(&self) -> bool {
+        false
+    }
 
-    /// Containers that run before the engine.
-    fn init_containers(&self) -> &[Container];
+    /// Containers that run before the engine; a kind without the field has none.
+    fn init_containers(&self) -> &[Container] {
+        &[]
+    }
 
     /// How vLLM connects to this kind.
     fn connector(&self) -> Connector;
 
     /// Flags of this kind, between the common ones and the user's `extraArgs`.
-    fn extra_server_args(&self) -> Vec<String>;
-
-    /// What was last published.
-    fn status(&self) -> Option<&EngineStatus>;
+    fn extra_server_args(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Every error of the spec; empty when it is valid.
     fn validate(&self) -> Vec<FieldError>;
-
-    /// How long a rollout may stand still.
-    fn progress_deadline(&self) -> Duration;
 }
 
 /// The vLLM connector of an engine kind.
@@ -66,13 +66,8 @@ pub enum Decoder {
 }
 
 impl Engine for LMCacheEngine {
-    fn kind_label() -> &'static str {
-        "LMCacheEngine"
-    }
-
-    fn resource_label() -> &'static str {
-        "lmcacheengines"
-    }
+    const KIND: &'static str = "LMCacheEngine";
+    const PLURAL: &'static str = "lmcacheengines";
 
     fn common(&self) -> &EngineSpec {
         &self.spec.common
@@ -99,19 +94,38 @@ impl Engine for LMCacheEngine {
         }
     }
 
-    fn extra_server_args(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn status(&self) -> Option<&EngineStatus> {
-        self.status.as_ref()
-    }
-
     fn validate(&self) -> Vec<FieldError> {
         lmcache_crds::validate(self.metadata.name.as_deref().unwrap_or_default(), &self.spec)
     }
+}
 
-    fn progress_deadline(&self) -> Duration {
-        self.spec.common.progress_deadline()
+impl Engine for CacheBlendEngine {
+    const KIND: &'static str = "CacheBlendEngine";
+    const PLURAL: &'static str = "cacheblendengines";
+
+    fn common(&self) -> &EngineSpec {
+        &self.spec.common
+    }
+
+    fn connector(&self) -> Connector {
+        let mut extra_config = vec![
+            ("cb.check_layer", json!(self.spec.check_layer())),
+            ("cb.recomp_ratio", json!(self.spec.recomp_ratio())),
+        ];
+        extra_config.extend(self.spec.partial_bucket().map(|bucket| ("cb.partial_bucket", json!(bucket))));
+        Connector {
+            name: "CBKVConnector",
+            module: "lmcache_cacheblend.connector",
+            extra_config,
+            decoder: Decoder::TransferOnly,
+        }
+    }
+
+    fn extra_server_args(&self) -> Vec<String> {
+        ["--engine-type", "blend", "--l1-align-bytes", "16777216"].map(str::to_owned).to_vec()
+    }
+
+    fn validate(&self) -> Vec<FieldError> {
+        lmcache_crds::validate_cache_blend(self.metadata.name.as_deref().unwrap_or_default(), &self.spec)
     }
 }

@@ -8,12 +8,12 @@ use super::{auth, names, stored};
 
 /// The operator's variables, then the user's. A user's entry takes the place of the operator's of that name (D65).
 pub fn server_env(context: &Context<'_>) -> Vec<EnvVar> {
-    stored::merge_env(operator_env(context), context.spec.env.as_deref().unwrap_or_default())
+    stored::merge_env(operator_env(context), context.spec.workload.env.as_deref().unwrap_or_default())
 }
 
 fn operator_env(context: &Context<'_>) -> Vec<EnvVar> {
     let spec = context.spec;
-    let mut env = vec![literal("LMCACHE_LOG_LEVEL", spec.log_level().as_str())];
+    let mut env = vec![literal("LMCACHE_LOG_LEVEL", spec.workload.log_level().as_str())];
     if spec.gpu_vendor() == GpuVendor::Nvidia {
         env.push(literal("NVIDIA_VISIBLE_DEVICES", "all"));
         env.push(literal("NVIDIA_DRIVER_CAPABILITIES", "all"));
@@ -28,7 +28,7 @@ fn operator_env(context: &Context<'_>) -> Vec<EnvVar> {
     env
 }
 
-fn literal(name: &str, value: &str) -> EnvVar {
+pub(super) fn literal(name: &str, value: &str) -> EnvVar {
     EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
 }
 
@@ -39,7 +39,7 @@ fn pod_field(name: &str, path: &str) -> EnvVar {
 
 /// Always from the mirror, never from the Secret that the user named.
 fn credential(context: &Context<'_>, name: &str, key: &str, optional: Option<bool>) -> EnvVar {
-    let key = SecretKeySelector { key: key.to_owned(), name: names::credentials(context.name), optional };
+    let key = SecretKeySelector { key: key.to_owned(), name: names::credentials(context.identity.name), optional };
     from(name, EnvVarSource { secret_key_ref: Some(key), ..EnvVarSource::default() })
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
-use super::context::Context;
+use super::context::Identity;
 
 /// Label that names the application.
 pub const NAME: &str = "app.kubernetes.io/name";
@@ -17,39 +17,66 @@ pub const COMPONENT: &str = "app.kubernetes.io/component";
 /// Value of [`MANAGED_BY`] on everything that this operator makes.
 pub const OPERATOR: &str = "lmcache-operator";
 
-/// Labels that select the pods of an engine.
-pub fn selector_labels(name: &str) -> BTreeMap<String, String> {
-    [(NAME, "lmcache"), (INSTANCE, name), (MANAGED_BY, OPERATOR)].map(|(key, value)| (key.into(), value.into())).into()
+/// What a child is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Application {
+    /// Cache servers, of either engine kind.
+    Engine,
+    /// A coordinator.
+    Coordinator,
 }
 
-/// Labels of every child of an engine.
-pub fn standard_labels(name: &str) -> BTreeMap<String, String> {
-    let mut labels = selector_labels(name);
-    labels.insert(COMPONENT.into(), "cache-engine".into());
-    labels
+impl Application {
+    /// Labels that select the pods of the resource of this name.
+    pub fn selector_labels(self, name: &str) -> BTreeMap<String, String> {
+        let application = match self {
+            Application::Engine => "lmcache",
+            Application::Coordinator => "lmcache-coordinator",
+        };
+        [(NAME, application), (INSTANCE, name), (MANAGED_BY, OPERATOR)]
+            .map(|(key, value)| (key.into(), value.into()))
+            .into()
+    }
+
+    /// Labels of every child of the resource of this name.
+    pub fn standard_labels(self, name: &str) -> BTreeMap<String, String> {
+        let component = match self {
+            Application::Engine => "cache-engine",
+            Application::Coordinator => "coordinator",
+        };
+        let mut labels = self.selector_labels(name);
+        labels.insert(COMPONENT.into(), component.into());
+        labels
+    }
 }
 
 /// Labels of the pods: the user's go over the standard ones, the selector's over the user's.
-pub(super) fn pod_labels(name: &str, user: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
-    let mut labels = standard_labels(name);
+pub(super) fn pod_labels(of: &Identity<'_>, user: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    let mut labels = of.standard_labels();
     labels.extend(user.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
-    labels.extend(selector_labels(name));
+    labels.extend(of.selector_labels());
     labels
 }
 
-/// Metadata of a child: name, the engine's namespace, standard labels and the engine as its owner.
-pub(super) fn object_meta(context: &Context<'_>, name: String) -> ObjectMeta {
+/// Metadata of a child: name, the owner's namespace, standard labels and the resource as its owner.
+pub(super) fn object_meta(of: &Identity<'_>, name: String) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
-        namespace: Some(context.namespace.to_owned()),
-        labels: Some(standard_labels(context.name)),
-        owner_references: Some(vec![context.owner.clone()]),
+        namespace: Some(of.namespace.to_owned()),
+        labels: Some(of.standard_labels()),
+        owner_references: Some(vec![of.owner.clone()]),
         ..ObjectMeta::default()
     }
 }
 
+/// Selects the pods of the resource.
+pub(super) fn selector(of: &Identity<'_>) -> LabelSelector {
+    LabelSelector { match_labels: Some(of.selector_labels()), ..LabelSelector::default() }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{engine, spec};
     use super::*;
 
     fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -58,18 +85,24 @@ mod tests {
 
     #[test]
     fn selector_has_three_labels_and_the_standard_set_one_more() {
-        let selector = map(&[(NAME, "lmcache"), (INSTANCE, "c1"), (MANAGED_BY, "lmcache-operator")]);
-        assert_eq!(selector_labels("c1"), selector);
-        let mut standard = selector;
-        standard.insert(COMPONENT.into(), "cache-engine".into());
-        assert_eq!(standard_labels("c1"), standard);
+        for (application, name, component) in [
+            (Application::Engine, "lmcache", "cache-engine"),
+            (Application::Coordinator, "lmcache-coordinator", "coordinator"),
+        ] {
+            let selector = map(&[(NAME, name), (INSTANCE, "c1"), (MANAGED_BY, "lmcache-operator")]);
+            assert_eq!(application.selector_labels("c1"), selector);
+            let mut standard = selector;
+            standard.insert(COMPONENT.into(), component.into());
+            assert_eq!(application.standard_labels("c1"), standard);
+        }
     }
 
     #[test]
     fn users_may_override_the_component_of_a_pod_but_not_what_selects_it() {
         let user = map(&[("team", "a"), (NAME, "x"), (INSTANCE, "x"), (MANAGED_BY, "x"), (COMPONENT, "mine")]);
-        let mut expected = selector_labels("c1");
+        let mut expected = Application::Engine.selector_labels("c1");
         expected.extend(map(&[("team", "a"), (COMPONENT, "mine")]));
-        assert_eq!(pod_labels("c1", Some(&user)), expected);
+        let engine = engine(&spec(serde_json::json!({})));
+        assert_eq!(pod_labels(&Identity::of(&engine, Application::Engine), Some(&user)), expected);
     }
 }

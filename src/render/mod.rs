@@ -1,7 +1,7 @@
 //! Rendering: the spec of an engine -> the objects that it wants. Pure: values in, values out, no I/O and no clock.
 //!
-//! [`children`] is the only entry. One module per object, or per part of the pod; what the engine kinds do differently
-//! stands behind the trait [`Engine`].
+//! [`children`] is the entry for both engine kinds, [`coordinator_children`] that for coordinators. One module per object,
+//! or per part of the pod; what the engine kinds do differently stands behind the trait [`Engine`].
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod adapter;
@@ -10,6 +10,7 @@ mod auth;
 mod child;
 mod connection;
 mod context;
+mod coordinator;
 mod daemonset;
 mod engine;
 mod env;
@@ -18,6 +19,7 @@ mod labels;
 mod names;
 mod network_policy;
 mod numbers;
+mod pod;
 mod probes;
 mod quantity;
 mod resources;
@@ -31,8 +33,9 @@ mod volumes;
 pub use auth::{Credentials, HASH_ANNOTATION};
 pub use child::{Child, ChildKind, Children};
 pub use connection::{DECODER_DOCUMENT, DOCUMENT, PREFILLER_DOCUMENT};
+pub use coordinator::children as coordinator_children;
 pub use engine::{Connector, Decoder, Engine};
-pub use labels::{COMPONENT, INSTANCE, MANAGED_BY, NAME, OPERATOR, selector_labels, standard_labels};
+pub use labels::{Application, COMPONENT, INSTANCE, MANAGED_BY, NAME, OPERATOR};
 pub use names::{
     connection as connection_name, credentials as credentials_name, metrics_service as metrics_service_name,
 };
@@ -73,23 +76,19 @@ pub fn children<E: Engine>(engine: &E, resolved: &Resolved, options: &Options) -
     match (context.spec.auth_secret_ref(), &resolved.credentials) {
         (Some(_), Some(credentials)) => children.wanted.push(auth::mirror(&context, credentials)),
         (Some(_), None) => {}
-        (None, _) => children.unwanted.push((ChildKind::Secret, credentials_name(context.name))),
+        (None, _) => children.unwanted.push((ChildKind::Secret, credentials_name(context.identity.name))),
     }
     // Before the pods, so that none of them is ever open.
     if context.spec.network_policy_enabled() {
         children.wanted.push(network_policy::network_policy(&context));
     } else {
-        children.unwanted.push((ChildKind::NetworkPolicy, context.name.to_owned()));
+        children.unwanted.push((ChildKind::NetworkPolicy, context.identity.name.to_owned()));
     }
     children.wanted.push(daemonset::daemon_set(&context));
     children.wanted.push(services::lookup(&context));
-    children.wanted.push(services::metrics(&context));
+    children.wanted.push(services::metrics(&context.identity, context.spec.workload.metrics_port()));
     children.wanted.push(connection::config_map(&context));
-    match (context.spec.service_monitor_enabled(), resolved.service_monitor_api) {
-        (true, true) => children.wanted.push(service_monitor::service_monitor(&context)),
-        (false, true) => children.unwanted.push((ChildKind::ServiceMonitor, context.name.to_owned())),
-        (_, false) => {}
-    }
+    service_monitor::decide(&context.identity, &context.spec.workload, resolved, &mut children);
     children
 }
 
@@ -173,7 +172,7 @@ mod tests {
                 "apiVersion": "lmcache.lmcache.ai/v1alpha1", "kind": "LMCacheEngine", "name": "c1", "uid": "u-1",
                 "controller": true, "blockOwnerDeletion": true,
             }]);
-            let labels = json!(standard_labels("c1"));
+            let labels = json!(Application::Engine.standard_labels("c1"));
             assert_eq!(
                 object["metadata"],
                 json!({"name": child.name, "namespace": "ai", "labels": labels, "ownerReferences": owner}),

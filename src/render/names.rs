@@ -17,6 +17,8 @@ pub fn credentials(engine: &str) -> String {
 
 /// Container that runs the server.
 pub const CONTAINER: &str = "lmcache";
+/// Container that runs the coordinator.
+pub const COORDINATOR_CONTAINER: &str = "coordinator";
 /// Port of the cache protocol.
 pub const SERVER_PORT: &str = "server";
 /// Port of the HTTP frontend.

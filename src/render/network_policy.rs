@@ -13,18 +13,15 @@ use super::{Child, ChildKind, labels, names};
 /// reach anything else. Network plugins do not apply policies to pods that use the network of their node.
 pub(super) fn network_policy(context: &Context<'_>) -> Child {
     let object = NetworkPolicy {
-        metadata: labels::object_meta(context, context.name.to_owned()),
+        metadata: labels::object_meta(&context.identity, context.identity.name.to_owned()),
         spec: Some(NetworkPolicySpec {
-            pod_selector: Some(LabelSelector {
-                match_labels: Some(labels::selector_labels(context.name)),
-                ..LabelSelector::default()
-            }),
+            pod_selector: Some(labels::selector(&context.identity)),
             policy_types: Some(vec!["Ingress".to_owned()]),
             ingress: ingress(context),
             egress: None,
         }),
     };
-    Child::new(ChildKind::NetworkPolicy, context.name.to_owned(), &object)
+    Child::new(ChildKind::NetworkPolicy, context.identity.name.to_owned(), &object)
 }
 
 /// No rule at all for an empty list of peers: a rule without peers would let everybody in.
@@ -72,7 +69,7 @@ mod tests {
     fn peers_reach_the_two_server_ports(#[case] fields: Value, #[case] from: Value) {
         let ports = json!([{"port": "server", "protocol": "TCP"}, {"port": "http", "protocol": "TCP"}]);
         let expected = json!({
-            "podSelector": {"matchLabels": labels::selector_labels("c1")},
+            "podSelector": {"matchLabels": labels::Application::Engine.selector_labels("c1")},
             "policyTypes": ["Ingress"],
             "ingress": [{"from": from, "ports": ports}],
         });
@@ -81,8 +78,7 @@ mod tests {
 
     #[test]
     fn an_empty_list_of_peers_lets_nobody_in() {
-        let expected =
-            json!({"podSelector": {"matchLabels": labels::selector_labels("c1")}, "policyTypes": ["Ingress"]});
+        let expected = json!({"podSelector": {"matchLabels": labels::Application::Engine.selector_labels("c1")}, "policyTypes": ["Ingress"]});
         assert_eq!(policy(json!({"from": []})), expected);
     }
 }

@@ -17,7 +17,7 @@ const CPUS: &str = "4";
 
 /// The overrides of the spec, whole; otherwise computed from the size of the first level.
 pub fn server_resources(spec: &EngineSpec) -> ResourceRequirements {
-    if let Some(overrides) = &spec.resource_overrides {
+    if let Some(overrides) = &spec.workload.resource_overrides {
         return overrides.clone();
     }
     let request = (spec.l1.size_gb + OVERHEAD_GB).ceil();

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::context::Context;
+use super::context::{Context, Identity};
 use super::{Child, ChildKind, labels, names};
 
 /// How vLLM finds the instance of its own node.
@@ -19,21 +19,27 @@ pub(super) fn lookup(context: &Context<'_>) -> Child {
         ports: Some(ports),
         ..ServiceSpec::default()
     };
-    service(context, context.name.to_owned(), spec)
+    service(&context.identity, context.identity.name.to_owned(), spec)
 }
 
-/// How Prometheus finds every instance. It is there even when metrics are off.
-pub(super) fn metrics(context: &Context<'_>) -> Child {
-    // The server publishes metrics on its HTTP port only (D83).
-    let ports = vec![port(names::METRICS_PORT, context.spec.metrics_port(), names::HTTP_PORT)];
+/// How engines find their coordinator.
+pub(super) fn front(of: &Identity<'_>, number: i32) -> Child {
+    let ports = vec![port(names::HTTP_PORT, number, names::HTTP_PORT)];
+    let spec = ServiceSpec { type_: Some("ClusterIP".to_owned()), ports: Some(ports), ..ServiceSpec::default() };
+    service(of, of.name.to_owned(), spec)
+}
+
+/// How Prometheus finds every instance. Servers publish metrics on their HTTP port only (D38 D83).
+pub(super) fn metrics(of: &Identity<'_>, number: i32) -> Child {
+    let ports = vec![port(names::METRICS_PORT, number, names::HTTP_PORT)];
     let spec = ServiceSpec { cluster_ip: Some("None".to_owned()), ports: Some(ports), ..ServiceSpec::default() };
-    service(context, names::metrics_service(context.name), spec)
+    service(of, names::metrics_service(of.name), spec)
 }
 
-fn service(context: &Context<'_>, name: String, spec: ServiceSpec) -> Child {
+fn service(of: &Identity<'_>, name: String, spec: ServiceSpec) -> Child {
     let object = Service {
-        metadata: labels::object_meta(context, name.clone()),
-        spec: Some(ServiceSpec { selector: Some(labels::selector_labels(context.name)), ..spec }),
+        metadata: labels::object_meta(of, name.clone()),
+        spec: Some(ServiceSpec { selector: Some(of.selector_labels()), ..spec }),
         status: None,
     };
     Child::new(ChildKind::Service, name, &object)
@@ -61,7 +67,7 @@ mod tests {
     fn lookup_stays_on_the_node_and_targets_ports_by_name() {
         let service = object(&spec(json!({"server": {"port": 7000}})), ChildKind::Service, "c1");
         let expected = json!({
-            "type": "ClusterIP", "internalTrafficPolicy": "Local", "selector": labels::selector_labels("c1"),
+            "type": "ClusterIP", "internalTrafficPolicy": "Local", "selector": labels::Application::Engine.selector_labels("c1"),
             "ports": [
                 {"name": "server", "port": 7000, "protocol": "TCP", "targetPort": "server"},
                 {"name": "http", "port": 8080, "protocol": "TCP", "targetPort": "http"},
@@ -79,7 +85,7 @@ mod tests {
         let ports = json!([{"name": "metrics", "port": port, "protocol": "TCP", "targetPort": "http"}]);
         assert_eq!(
             service["spec"],
-            json!({"clusterIP": "None", "selector": labels::selector_labels("c1"), "ports": ports})
+            json!({"clusterIP": "None", "selector": labels::Application::Engine.selector_labels("c1"), "ports": ports})
         );
     }
 }

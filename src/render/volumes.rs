@@ -15,7 +15,7 @@ const MASTER_KEY_MODE: i32 = 0o400;
 
 /// The user's volumes, then the operator's.
 pub fn volumes(context: &Context<'_>) -> Vec<Volume> {
-    let mut volumes = context.spec.volumes.clone().unwrap_or_default();
+    let mut volumes = context.spec.workload.volumes.clone().unwrap_or_default();
     if shares_memory(context) {
         let host_path =
             HostPathVolumeSource { path: SHARED_MEMORY_PATH.to_owned(), type_: Some("Directory".to_owned()) };
@@ -36,7 +36,7 @@ pub fn volumes(context: &Context<'_>) -> Vec<Volume> {
 
 /// The user's mounts, then the operator's.
 pub fn mounts(context: &Context<'_>) -> Vec<VolumeMount> {
-    let mut mounts = context.spec.volume_mounts.clone().unwrap_or_default();
+    let mut mounts = context.spec.workload.volume_mounts.clone().unwrap_or_default();
     if shares_memory(context) {
         mounts.push(mount(SHARED_MEMORY, SHARED_MEMORY_PATH, None));
     }
@@ -53,8 +53,9 @@ fn mount(name: &str, path: &str, read_only: Option<bool>) -> VolumeMount {
 /// Engine and vLLM exchange data through the node's `/dev/shm`, unless they do without, share the node's IPC namespace
 /// anyway, or the user has arranged it. Volume and mount come together or not at all.
 fn shares_memory(context: &Context<'_>) -> bool {
-    let mounted = context.spec.volume_mounts.iter().flatten().any(|mount| mount.mount_path == SHARED_MEMORY_PATH);
-    let named = context.spec.volumes.iter().flatten().any(|volume| volume.name == SHARED_MEMORY);
+    let mounted =
+        context.spec.workload.volume_mounts.iter().flatten().any(|mount| mount.mount_path == SHARED_MEMORY_PATH);
+    let named = context.spec.workload.volumes.iter().flatten().any(|volume| volume.name == SHARED_MEMORY);
     !context.isolated_ipc && !context.host_ipc() && !mounted && !named
 }
 

@@ -1,13 +1,13 @@
 //! One case: what is applied, and what must come of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use kube::{Client, ResourceExt as _};
-use lmcache_crds::LMCacheEngine;
-use lmcache_harness::Harness;
+use anyhow::{Context, Result, bail, ensure};
+use kube::Client;
+use lmcache_crds::{CacheBlendEngine, LMCacheCoordinator};
+use lmcache_harness::{Harness, PhaseObject};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -20,9 +20,32 @@ const POLL: Duration = Duration::from_millis(200);
 
 pub struct Case {
     pub name: String,
-    /// Documents up to and with an engine; each step is applied when the one before has been served.
-    steps: Vec<String>,
+    /// Documents up to and with a resource of ours; each step is applied when the one before has been served.
+    steps: Vec<Step>,
     golden: BTreeMap<String, Value>,
+}
+
+struct Step {
+    text: String,
+    kind: String,
+    name: String,
+}
+
+impl Step {
+    /// Applies it, waits until the operator has served it, and gives the UID of its resource.
+    async fn run(&self, suite: &Harness) -> Result<String> {
+        match self.kind.as_str() {
+            "LMCacheEngine" => self.serve(suite).await,
+            "CacheBlendEngine" => self.serve(&suite.for_kind::<CacheBlendEngine>()).await,
+            "LMCacheCoordinator" => self.serve(&suite.for_kind::<LMCacheCoordinator>()).await,
+            other => bail!("{other} is no kind of ours"),
+        }
+    }
+
+    async fn serve<K: PhaseObject>(&self, suite: &Harness<K>) -> Result<String> {
+        suite.apply_fixture(&self.text).await?;
+        suite.wait_reconciled(&self.name).await?.meta().uid.clone().context("a stored resource has a UID")
+    }
 }
 
 impl Case {
@@ -46,8 +69,10 @@ impl Case {
             let document = Value::deserialize(document)?;
             step.push_str(&serde_json::to_string_pretty(&document)?);
             step.push_str("\n---\n");
-            if document["kind"] == "LMCacheEngine" {
-                steps.push(std::mem::take(&mut step));
+            if document["apiVersion"].as_str().is_some_and(|version| version.starts_with("lmcache.lmcache.ai/")) {
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let (kind, name) = (text(&document["kind"]), text(&document["metadata"]["name"]));
+                steps.push(Step { text: std::mem::take(&mut step), kind, name });
             }
         }
         Ok(Self { name: name.to_owned(), steps, golden: serde_json::from_str(&golden)? })
@@ -56,16 +81,18 @@ impl Case {
     /// Runs the case in a namespace of its own and says what differs from what was recorded.
     pub async fn compare(&self, client: Client, meant: &Meant) -> Result<Vec<String>> {
         let suite = Harness::in_new_namespace(client.clone(), "parity").await?;
-        let mut uid = None;
+        let mut owners = BTreeSet::new();
         for step in &self.steps {
-            let engine: LMCacheEngine = suite.apply_fixture(step).await?;
-            uid = suite.wait_reconciled(&engine.name_any()).await?.uid();
+            owners.insert(step.run(&suite).await?);
         }
-        let uid = uid.context("the case holds no engine")?;
+        ensure!(!owners.is_empty(), "the case holds no resource of ours");
         let wanted = meant.expected(&self.name, &self.golden);
         let deadline = Instant::now() + SETTLING;
         loop {
-            let found = children::of(&client, suite.namespace(), &uid).await?;
+            let mut found = BTreeMap::new();
+            for owner in &owners {
+                found.extend(children::of(&client, suite.namespace(), owner).await?);
+            }
             let differences = self.differences(&wanted, &found, meant);
             if differences.is_empty() || Instant::now() > deadline {
                 suite.finish().await?;

@@ -37,6 +37,8 @@ enum Edit {
     Rename { flag: String, to: String },
     /// A flag has another value.
     Value { flag: String, to: String },
+    /// Something else stands at this JSON pointer.
+    Set { path: String, to: Value },
     /// Whatever stands there is fine.
     Ignore { path: String },
 }
@@ -107,6 +109,11 @@ impl Edit {
             }),
             Edit::Rename { flag, to } => at_flag(object, flag, |args, at| args[at] = json!(to)),
             Edit::Value { flag, to } => at_flag(object, flag, |args, at| args[at + 1] = json!(to)),
+            Edit::Set { path, to } => {
+                if let Some(place) = object.pointer_mut(path) {
+                    *place = to.clone();
+                }
+            }
             Edit::Ignore { .. } => {}
         }
     }

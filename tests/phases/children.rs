@@ -1,6 +1,6 @@
-//! The objects that the operator makes for an engine.
+//! The objects that the operator makes for a resource.
 
-use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{ApiResource, DynamicObject};
@@ -9,12 +9,14 @@ use serde_json::Value;
 
 use crate::scene::NAME;
 
-/// One child of the engine [`NAME`].
+/// One child of the resource [`NAME`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Child {
-    /// The workload.
+    /// The workload of an engine.
     DaemonSet,
-    /// How vLLM finds the instance of its node.
+    /// The workload of a coordinator.
+    Deployment,
+    /// How vLLM finds the instance of its node, and engines their coordinator.
     Service,
     /// How Prometheus finds the instances.
     MetricsService,
@@ -24,28 +26,16 @@ pub enum Child {
     Credentials,
     /// For the Prometheus operator.
     ServiceMonitor,
-    /// Who may reach the engine.
+    /// Who may reach an engine.
     NetworkPolicy,
 }
 
 impl Child {
-    /// Every child that an engine can have.
-    pub const ALL: [Child; 7] = [
-        Child::DaemonSet,
-        Child::Service,
-        Child::MetricsService,
-        Child::Connection,
-        Child::Credentials,
-        Child::ServiceMonitor,
-        Child::NetworkPolicy,
-    ];
-    /// Those that every engine has.
-    pub const ALWAYS: [Child; 4] = [Child::DaemonSet, Child::Service, Child::MetricsService, Child::Connection];
-
     /// Its kind.
     pub fn resource(self) -> ApiResource {
         match self {
             Child::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
+            Child::Deployment => ApiResource::erase::<Deployment>(&()),
             Child::Service | Child::MetricsService => ApiResource::erase::<Service>(&()),
             Child::Connection => ApiResource::erase::<ConfigMap>(&()),
             Child::Credentials => ApiResource::erase::<Secret>(&()),
@@ -59,7 +49,7 @@ impl Child {
     /// Its name.
     pub fn name(self) -> String {
         let suffix = match self {
-            Child::DaemonSet | Child::Service | Child::ServiceMonitor | Child::NetworkPolicy => "",
+            Child::DaemonSet | Child::Deployment | Child::Service | Child::ServiceMonitor | Child::NetworkPolicy => "",
             Child::MetricsService => "-metrics",
             Child::Connection => "-connection",
             Child::Credentials => "-resp-auth",
@@ -67,6 +57,8 @@ impl Child {
         format!("{NAME}{suffix}")
     }
 }
+
+const COUNTERS: [&str; 2] = ["deprecated.daemonset.template.generation", "deployment.kubernetes.io/revision"];
 
 /// What an object says, without what the server and other controllers keep in it.
 pub fn content(object: &DynamicObject) -> Value {
@@ -76,9 +68,9 @@ pub fn content(object: &DynamicObject) -> Value {
     for key in ["resourceVersion", "generation", "managedFields"] {
         metadata.remove(key);
     }
-    // The server counts the template's generations here.
+    // The server, or the workload's controller, counts the template's generations here.
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-        annotations.remove("deprecated.daemonset.template.generation");
+        annotations.retain(|key, _| !COUNTERS.contains(&key.as_str()));
     }
     if metadata.get("annotations").is_some_and(|it| it.as_object().is_some_and(serde_json::Map::is_empty)) {
         metadata.remove("annotations");
@@ -86,7 +78,7 @@ pub fn content(object: &DynamicObject) -> Value {
     value
 }
 
-/// The engine that controls an object, by UID.
+/// The resource that controls an object, by UID.
 pub fn controller(object: &DynamicObject) -> Option<&str> {
     let owners = object.metadata.owner_references.iter().flatten();
     owners.filter(|it| it.controller == Some(true)).map(|it| it.uid.as_str()).next()

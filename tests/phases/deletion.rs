@@ -1,4 +1,4 @@
-//! The end of an engine.
+//! The end of a resource.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,16 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Propagatio
 use kube::{Api, ResourceExt as _};
 use lmcache_harness::instance_selector;
 
-use crate::children::{Child, controller};
-use crate::kind::EngineKind;
+use crate::children::controller;
+use crate::kind::Kind;
 use crate::scene::{NAME, Scene, play};
-
-every_kind! {
-    deletion_in_the_background_collects_everything_and_recreates_nothing =>
-        collects_everything_and_recreates_nothing(PropagationPolicy::Background),
-    deletion_in_the_foreground_collects_everything_and_recreates_nothing =>
-        collects_everything_and_recreates_nothing(PropagationPolicy::Foreground),
-    an_engine_deleted_and_created_again_at_once_ends_ready => deleted_and_created_again_at_once(),
-}
 
 /// How long after the end of everything something may still come back, in seconds.
 const AFTERMATH: u32 = 3;
 
-/// The kinds of an engine's objects, each with the version of the present.
-async fn versions<K: EngineKind>(scene: &Scene<K>) -> Result<Vec<(ApiResource, String)>> {
-    let kinds = Child::ALL.into_iter().map(Child::resource).chain([ApiResource::erase::<Pod>(&())]);
+/// The kinds of a resource's objects, each with the version of the present.
+async fn versions<K: Kind>(scene: &Scene<K>) -> Result<Vec<(ApiResource, String)>> {
+    let kinds = K::CHILDREN.iter().map(|it| it.resource()).chain([ApiResource::erase::<Pod>(&())]);
     let kinds: BTreeMap<_, _> = kinds.map(|it| (it.kind.clone(), it)).collect();
     let read = kinds.into_values().map(|kind| async {
         let list = scene.objects(&kind).list_metadata(&ListParams::default().limit(1)).await?;
@@ -38,9 +30,9 @@ async fn versions<K: EngineKind>(scene: &Scene<K>) -> Result<Vec<(ApiResource, S
 }
 
 /// What has been made since a version, a while into the future included.
-async fn made_since<K: EngineKind>(scene: &Scene<K>, kind: &ApiResource, version: &str) -> Result<Vec<String>> {
+async fn made_since<K: Kind>(scene: &Scene<K>, kind: &ApiResource, version: &str) -> Result<Vec<String>> {
     let api: Api<DynamicObject> = scene.objects(kind);
-    let selection = WatchParams::default().labels(&instance_selector(NAME)).timeout(AFTERMATH);
+    let selection = WatchParams::default().labels(&instance_selector::<K>(NAME)).timeout(AFTERMATH);
     let mut events = api.watch(&selection, version).await?.boxed();
     let mut made = Vec::new();
     while let Some(event) = events.next().await {
@@ -53,10 +45,10 @@ async fn made_since<K: EngineKind>(scene: &Scene<K>, kind: &ApiResource, version
     Ok(made)
 }
 
-async fn collects_everything_and_recreates_nothing<K: EngineKind>(policy: PropagationPolicy) -> Result<()> {
+pub async fn collects_everything_and_recreates_nothing<K: Kind>(policy: PropagationPolicy) -> Result<()> {
     play::<K>("deletion", 2, async |scene| {
         scene.ready_with("everything").await?;
-        ensure!(scene.children().await?.len() == Child::ALL.len(), "every child is there");
+        ensure!(scene.children().await?.len() == K::CHILDREN.len(), "every child is there");
         let versions = versions(scene).await?;
         scene.harness.delete_with(NAME, policy).await?;
         let children = scene.children().await?;
@@ -70,21 +62,19 @@ async fn collects_everything_and_recreates_nothing<K: EngineKind>(policy: Propag
     Ok(())
 }
 
-async fn deleted_and_created_again_at_once<K: EngineKind>() -> Result<()> {
+pub async fn a_resource_deleted_and_created_again_at_once_ends_ready<K: Kind>() -> Result<()> {
     let recording = play::<K>("again", 2, async |scene| {
         let old = scene.ready_with("minimal").await?;
         let pods = scene.pods().await?;
         Api::<K>::namespaced(scene.client(), scene.namespace()).delete(NAME, &DeleteParams::background()).await?;
         let new = scene.apply("minimal").await?;
-        ensure!(new.meta().uid != old.meta().uid, "it is another engine");
+        ensure!(new.meta().uid != old.meta().uid, "it is another one");
         scene.healed().await?;
         for (child, object) in scene.children().await? {
-            ensure!(controller(&object) == new.meta().uid.as_deref(), "{child:?} is of the old engine: {object:?}");
+            ensure!(controller(&object) == new.meta().uid.as_deref(), "{child:?} is of the old one: {object:?}");
         }
-        ensure!(
-            scene.pods().await?.iter().all(|(node, pod)| pod.uid() != pods[node].uid()),
-            "a pod is of the old engine"
-        );
+        let is_old = |it: &Pod| pods.values().any(|old| old.uid() == it.uid());
+        ensure!(!scene.pods().await?.values().any(is_old), "a pod is of the old one");
         Ok(())
     });
     let recording = recording.await?;

@@ -26,14 +26,6 @@ const SOURCE: &str = "store-credentials";
 /// Far below any interval of polling or retrying: who is faster has been woken.
 const BY_WATCH: Duration = Duration::from_secs(5);
 
-every_kind! {
-    waits_for_a_missing_credentials_secret_names_it_and_goes_on_within_a_second,
-    waits_for_a_missing_password_and_goes_on_when_it_is_there,
-    keeps_serving_when_the_credentials_secret_is_deleted,
-    a_rotation_of_the_credentials_rolls_the_engine,
-    a_secret_of_another_namespace_needs_consent,
-}
-
 fn secret(name: &str, entries: &[(&str, &str)]) -> Secret {
     let data: BTreeMap<_, _> = entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
@@ -56,7 +48,8 @@ async fn applied_after<K: EngineKind>(scene: &Scene<K>, since: Instant) -> Resul
     Ok(())
 }
 
-async fn waits_for_a_missing_credentials_secret_names_it_and_goes_on_within_a_second<K: EngineKind>() -> Result<()> {
+pub async fn waits_for_a_missing_credentials_secret_names_it_and_goes_on_within_a_second<K: EngineKind>() -> Result<()>
+{
     let recording = play::<K>("no-secret", 1, async |scene| {
         scene.apply("credentials").await?;
         let engine = scene.phase(Pending, Reason::SecretNotFound).await?;
@@ -82,7 +75,7 @@ async fn waits_for_a_missing_credentials_secret_names_it_and_goes_on_within_a_se
     Ok(())
 }
 
-async fn waits_for_a_missing_password_and_goes_on_when_it_is_there<K: EngineKind>() -> Result<()> {
+pub async fn waits_for_a_missing_password_and_goes_on_when_it_is_there<K: EngineKind>() -> Result<()> {
     let recording = play::<K>("no-password", 1, async |scene| {
         scene.api().create(&PostParams::default(), &secret(SOURCE, &[("username", "cache"), ("password", "")])).await?;
         scene.apply("credentials").await?;
@@ -98,7 +91,7 @@ async fn waits_for_a_missing_password_and_goes_on_when_it_is_there<K: EngineKind
     Ok(())
 }
 
-async fn keeps_serving_when_the_credentials_secret_is_deleted<K: EngineKind>() -> Result<()> {
+pub async fn keeps_serving_when_the_credentials_secret_is_deleted<K: EngineKind>() -> Result<()> {
     let recording = play::<K>("secret-gone", 1, async |scene| {
         let source = secret(SOURCE, &[("password", "hunter2")]);
         scene.api().create(&PostParams::default(), &source).await?;
@@ -120,7 +113,7 @@ async fn keeps_serving_when_the_credentials_secret_is_deleted<K: EngineKind>() -
     Ok(())
 }
 
-async fn a_rotation_of_the_credentials_rolls_the_engine<K: EngineKind>() -> Result<()> {
+pub async fn a_rotation_of_the_credentials_rolls_the_engine<K: EngineKind>() -> Result<()> {
     let recording = play::<K>("rotation", 2, async |scene| {
         scene.api().create(&PostParams::default(), &secret(SOURCE, &[("password", "old")])).await?;
         let engine = scene.ready_with("credentials").await?;
@@ -144,14 +137,15 @@ async fn a_rotation_of_the_credentials_rolls_the_engine<K: EngineKind>() -> Resu
     Ok(())
 }
 
-async fn a_secret_of_another_namespace_needs_consent<K: EngineKind>() -> Result<()> {
+pub async fn a_secret_of_another_namespace_needs_consent<K: EngineKind>() -> Result<()> {
     let recording = play::<K>("consent", 1, async |scene| {
         let vault = Harness::in_new_namespace(scene.client(), "vault").await?;
         let sources: Api<Secret> = Api::namespaced(scene.client(), vault.namespace());
         sources.create(&PostParams::default(), &secret(SOURCE, &[("password", "hunter2")])).await?;
         let source = json!({"name": SOURCE, "namespace": vault.namespace()});
         scene.api().create(&PostParams::default(), &secret(SOURCE, &[("password", "decoy")])).await?;
-        let fixture = std::fs::read_to_string(K::fixture("credentials"))?
+        let fixture = scene
+            .fixture("credentials")?
             .replace(&format!("authSecretRef: {{name: {SOURCE}}}"), &format!("authSecretRef: {source}"));
         scene.harness.apply_fixture(&fixture).await?;
         let engine = scene.phase(Pending, Reason::SecretNotShared).await?;

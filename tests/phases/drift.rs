@@ -8,24 +8,18 @@ use lmcache_harness::Judgement;
 use serde_json::{Value, json};
 
 use crate::children::{Child, content, controller};
-use crate::kind::EngineKind;
+use crate::kind::Kind;
 use crate::scene::{NAME, play};
 use crate::watch;
 
-every_kind! {
-    drift_in_a_rendered_field_is_repaired,
-    a_deleted_child_is_made_again,
-}
-
 /// What is done to which child.
-fn meddling() -> Vec<(&'static str, Child, Value)> {
+fn meddling<K: Kind>() -> Vec<(&'static str, Child, Value)> {
     let other = "someone-else";
     let container = |change: Value| json!({"spec": {"template": {"spec": {"containers": [change]}}}});
-    vec![
+    let all = vec![
         ("selector", Child::Service, json!({"spec": {"selector": {"app.kubernetes.io/instance": other}}})),
-        ("port", Child::Service, json!({"spec": {"ports": [{"port": 5555, "targetPort": "elsewhere"}]}})),
+        ("port", Child::Service, json!({"spec": {"ports": [{"port": K::PORT, "targetPort": "elsewhere"}]}})),
         ("port", Child::MetricsService, json!({"spec": {"ports": [{"port": 9090, "targetPort": 9090}]}})),
-        ("traffic policy", Child::Service, json!({"spec": {"internalTrafficPolicy": "Cluster"}})),
         ("document", Child::Connection, json!({"data": {"kv-transfer-config.json": "{}"}})),
         ("missing document", Child::Connection, json!({"data": {"kv-transfer-config.json": null}})),
         ("password", Child::Credentials, json!({"data": {"password": "d3Jvbmc="}})),
@@ -34,21 +28,31 @@ fn meddling() -> Vec<(&'static str, Child, Value)> {
         ("label", Child::Service, json!({"metadata": {"labels": {"app.kubernetes.io/component": other}}})),
         (
             "label that selects",
-            Child::Connection,
+            Child::MetricsService,
             json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": other}}}),
         ),
-        ("label that selects", Child::DaemonSet, json!({"metadata": {"labels": {"app.kubernetes.io/instance": null}}})),
+        ("label that selects", K::WORKLOAD, json!({"metadata": {"labels": {"app.kubernetes.io/instance": null}}})),
         ("owner", Child::Service, json!({"metadata": {"ownerReferences": null}})),
-        ("args", Child::DaemonSet, container(json!({"name": "lmcache", "args": ["--other"]}))),
-        ("image", Child::DaemonSet, container(json!({"name": "lmcache", "image": "registry.example/other:1"}))),
-    ]
+        ("number", Child::Deployment, json!({"spec": {"replicas": 3}})),
+        (
+            "strategy",
+            Child::Deployment,
+            json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "RollingUpdate"}}}),
+        ),
+        ("args", K::WORKLOAD, container(json!({"name": K::CONTAINER, "args": ["--other"]}))),
+        ("image", K::WORKLOAD, container(json!({"name": K::CONTAINER, "image": "registry.example/other:1"}))),
+    ];
+    let all = all.into_iter().filter(|it| K::CHILDREN.contains(&it.1));
+    // Only an engine says which of its instances answer.
+    let policy = ("traffic policy", Child::Service, json!({"spec": {"internalTrafficPolicy": "Cluster"}}));
+    all.chain((K::WORKLOAD == Child::DaemonSet).then_some(policy)).collect()
 }
 
-async fn drift_in_a_rendered_field_is_repaired<K: EngineKind>() -> Result<()> {
+pub async fn drift_in_a_rendered_field_is_repaired<K: Kind>() -> Result<()> {
     play::<K>("drift", 1, async |scene| {
         scene.ready_with("everything").await?;
         let good = scene.children().await?;
-        for (what, child, patch) in meddling() {
+        for (what, child, patch) in meddling::<K>() {
             let good = content(&good[&child]);
             let bad = scene.meddle(child, &patch).await?;
             ensure!(content(&bad) != good, "{what} of {child:?}: the change changes nothing");
@@ -56,9 +60,9 @@ async fn drift_in_a_rendered_field_is_repaired<K: EngineKind>() -> Result<()> {
             let what = format!("{what} of {child:?} to be as rendered: {good}");
             watch::object(&scene.objects(&child.resource()), &child.name(), &what, repaired).await?;
         }
-        // The DaemonSet's drift has rolled its pods.
+        // The workload's drift has rolled its pods.
         scene
-            .pod_on(&scene.nodes()[0], "the rendered image", |pod| {
+            .pod("the rendered image", |pod| {
                 let image = pod.spec.as_ref().and_then(|it| it.containers[0].image.as_deref());
                 image.is_some_and(|it| it.starts_with("lmcache/vllm-openai"))
             })
@@ -70,9 +74,9 @@ async fn drift_in_a_rendered_field_is_repaired<K: EngineKind>() -> Result<()> {
     Ok(())
 }
 
-async fn a_deleted_child_is_made_again<K: EngineKind>() -> Result<()> {
+pub async fn a_deleted_child_is_made_again<K: Kind>() -> Result<()> {
     play::<K>("vanished", 1, async |scene| {
-        let engine = scene.ready_with("everything").await?;
+        let resource = scene.ready_with("everything").await?;
         let before = scene.children().await?;
         let old = scene.pods().await?;
         try_join_all(before.keys().map(|child| async {
@@ -84,12 +88,11 @@ async fn a_deleted_child_is_made_again<K: EngineKind>() -> Result<()> {
             let new = |it: &kube::api::DynamicObject| it.uid() != old.uid();
             let api = scene.objects(&child.resource());
             let made = watch::object(&api, &child.name(), &format!("a new {child:?}"), new).await?;
-            ensure!(controller(&made) == engine.meta().uid.as_deref(), "{made:?}");
+            ensure!(controller(&made) == resource.meta().uid.as_deref(), "{made:?}");
         }
-        let node = &scene.nodes()[0];
-        let new = scene.pod_on(node, "a new pod", |pod| pod.uid() != old[node].uid()).await?;
-        let serves = |engine: &K| {
-            let status = engine.engine_status();
+        let new = scene.pod("a new pod", |pod| old.values().all(|it| it.uid() != pod.uid())).await?;
+        let serves = |resource: &K| {
+            let status = resource.report();
             let by_new = status.endpoints.iter().any(|it| it.pod_name == new.name_any() && it.ready);
             Judgement::from(by_new && status.record.phase == lmcache_crds::Phase::Ready)
         };

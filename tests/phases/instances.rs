@@ -1,6 +1,6 @@
 //! Nodes that join and leave, instances that are lost.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
@@ -10,26 +10,20 @@ use lmcache_states::Reason;
 use lmcache_states::conditions::{AVAILABLE, STALLED};
 use lmcache_testbed::annotation::{HOLD, LOSE};
 
-use crate::kind::EngineKind;
-use crate::scene::{NAME, assert_available_since_ready, assert_path, ensure_condition, ensure_message, play};
+use crate::kind::{EngineKind, Kind};
+use crate::scene::{
+    NAME, assert_available_since_ready, assert_path, ensure_condition, ensure_message, none_ready, play, ready_of,
+};
 
-every_kind! {
-    a_joining_node_is_rolling_and_not_degraded,
-    an_instance_that_is_no_longer_ready_is_degraded_with_its_node_named_and_heals,
-    a_deleted_pod_is_a_lost_instance_until_its_successor_serves,
-    a_node_that_leaves_is_no_loss,
-    one_node_of_two_that_does_not_report_is_named_while_the_other_serves,
-}
-
-async fn a_joining_node_is_rolling_and_not_degraded<K: EngineKind>() -> Result<()> {
+pub async fn a_joining_node_is_rolling_and_not_degraded<K: EngineKind>() -> Result<()> {
     let recording = play::<K>("joining", 1, async |scene| {
         scene.apply("held").await?;
-        scene.annotate_pod_on(&scene.nodes()[0], HOLD, None).await?;
+        scene.release(HOLD).await?;
         scene.harness.wait_ready(NAME).await?;
         let new = scene.add_node().await?;
         let engine = scene.phase(Rolling, Reason::NodesJoining).await?;
         ensure_message(&engine, &[&new])?;
-        scene.annotate_pod_on(&new, HOLD, None).await?;
+        scene.release(HOLD).await?;
         scene.ready_again(&engine).await?;
         Ok(())
     });
@@ -39,21 +33,23 @@ async fn a_joining_node_is_rolling_and_not_degraded<K: EngineKind>() -> Result<(
     Ok(())
 }
 
-async fn an_instance_that_is_no_longer_ready_is_degraded_with_its_node_named_and_heals<K: EngineKind>() -> Result<()> {
+pub async fn an_instance_that_is_no_longer_ready_is_degraded_and_named_and_heals<K: Kind>() -> Result<()> {
     let recording = play::<K>("lost", 2, async |scene| {
         scene.ready_with("minimal").await?;
-        let node = &scene.nodes()[1];
-        scene.annotate_pod_on(node, LOSE, Some("true")).await?;
-        let engine = scene.degraded(Reason::InstanceLost).await?;
-        ensure_message(&engine, &["1 instance had been ready and is not", node])?;
-        ensure_condition(&engine, AVAILABLE, "True", "AtLeastOneReady", &["1/2 instances ready"])?;
-        ensure_condition(&engine, "AllInstancesReady", "False", "NotAllReady", &["1/2 instances ready"])?;
-        let status = engine.engine_status();
+        let (name, pod) = scene.pods().await?.pop_last().context("the second")?;
+        scene.annotate(&pod, LOSE, Some("true")).await?;
+        let resource = scene.degraded(Reason::InstanceLost).await?;
+        let lost = format!("1 {} had been ready and is not", K::WORDING.singular());
+        ensure_message(&resource, &[&lost, &name])?;
+        let counts = &*ready_of::<K>(1, 2);
+        ensure_condition(&resource, AVAILABLE, "True", "AtLeastOneReady", &[counts])?;
+        ensure_condition(&resource, "AllInstancesReady", "False", "NotAllReady", &[counts])?;
+        let status = resource.report();
         ensure!(!status.record.conditions.iter().any(|it| it.type_ == STALLED), "it may come back by itself");
         let lost: Vec<_> = status.endpoints.iter().map(|it| (it.ready, it.lost_since.is_some())).collect();
         ensure!(lost == [(true, false), (false, true)], "{:?}", status.endpoints);
-        scene.warned(Reason::InstanceLost, node).await?;
-        scene.annotate_pod_on(node, LOSE, None).await?;
+        scene.warned(Reason::InstanceLost, &name).await?;
+        scene.release(LOSE).await?;
         scene.healed().await?;
         Ok(())
     });
@@ -63,19 +59,18 @@ async fn an_instance_that_is_no_longer_ready_is_degraded_with_its_node_named_and
     Ok(())
 }
 
-async fn a_deleted_pod_is_a_lost_instance_until_its_successor_serves<K: EngineKind>() -> Result<()> {
+pub async fn a_deleted_pod_is_a_lost_instance_until_its_successor_serves<K: Kind>() -> Result<()> {
     let recording = play::<K>("deleted", 1, async |scene| {
         scene.apply("held").await?;
-        let node = &scene.nodes()[0];
-        scene.annotate_pod_on(node, HOLD, None).await?;
+        scene.release(HOLD).await?;
         scene.harness.wait_ready(NAME).await?;
-        let old = scene.pods().await?.remove(node).unwrap();
+        let old = scene.pods().await?.pop_first().context("the only one")?.1;
         scene.api::<Pod>().delete(&old.name_any(), &DeleteParams::default()).await?;
-        let engine = scene.degraded(Reason::InstanceLost).await?;
-        ensure_message(&engine, &[node])?;
-        ensure_condition(&engine, AVAILABLE, "False", "NoReadyInstances", &["0/1"])?;
-        let successor = scene.pod_on(node, "a successor", |pod| pod.uid() != old.uid()).await?;
-        scene.cluster().await.annotate_pod(scene.namespace(), &successor.name_any(), HOLD, None).await?;
+        let resource = scene.degraded(Reason::InstanceLost).await?;
+        let successor = scene.pod("a successor", |pod| pod.uid() != old.uid()).await?;
+        ensure_message(&resource, &[&K::location_of_pod(&successor)])?;
+        ensure_condition(&resource, AVAILABLE, "False", none_ready::<K>(), &["0/1"])?;
+        scene.release(HOLD).await?;
         scene.healed().await?;
         Ok(())
     });
@@ -83,27 +78,27 @@ async fn a_deleted_pod_is_a_lost_instance_until_its_successor_serves<K: EngineKi
     Ok(())
 }
 
-async fn a_node_that_leaves_is_no_loss<K: EngineKind>() -> Result<()> {
+pub async fn a_node_that_leaves_is_no_loss<K: EngineKind>() -> Result<()> {
     let recording = play::<K>("leaving", 2, async |scene| {
         scene.ready_with("minimal").await?;
         let [first, second] = &scene.nodes()[..] else { unreachable!("two nodes") };
         scene.remove_node(second).await?;
-        let one = |engine: &K| Judgement::from(engine.engine_status().desired_instances == 1);
+        let one = |engine: &K| Judgement::from(engine.report().desired == 1);
         let engine = scene.harness.wait(NAME, "one instance", one).await?;
         ensure_condition(&engine, AVAILABLE, "True", "AtLeastOneReady", &["1/1 instances ready"])?;
-        let nodes: Vec<_> = engine.engine_status().endpoints.into_iter().map(|it| it.node_name).collect();
+        let nodes: Vec<_> = engine.report().endpoints.into_iter().map(|it| it.node_name).collect();
         ensure!(nodes == [first.clone()], "{nodes:?}");
         scene.remove_node(first).await?;
         let engine = scene.phase(Reconciled, Reason::NoMatchingNodes).await?;
         ensure_condition(&engine, AVAILABLE, "False", "NoReadyInstances", &["0/0"])?;
-        ensure!(engine.engine_status().endpoints.is_empty(), "{:?}", engine.engine_status().endpoints);
+        ensure!(engine.report().endpoints.is_empty(), "{:?}", engine.report().endpoints);
         Ok(())
     });
     assert_path(&recording.await?, &[Pending, Reconciled, Rolling, Ready, Reconciled]);
     Ok(())
 }
 
-async fn one_node_of_two_that_does_not_report_is_named_while_the_other_serves<K: EngineKind>() -> Result<()> {
+pub async fn one_node_of_two_that_does_not_report_is_named_while_the_other_serves<K: EngineKind>() -> Result<()> {
     let recording = play::<K>("silent", 2, async |scene| {
         scene.ready_with("minimal").await?;
         let node = &scene.nodes()[0];

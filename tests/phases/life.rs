@@ -4,36 +4,32 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::events::v1::Event;
 
 use lmcache_crds::Phase::{Pending, Ready, Reconciled, Rolling};
-use lmcache_crds::{Phase, PhaseTransition};
+use lmcache_crds::{Endpoint, Phase, PhaseTransition};
 use lmcache_harness::Recording;
 use lmcache_states::Reason;
 use lmcache_states::conditions::{
     ALL_INSTANCES_READY, APPLIED, AVAILABLE, CONFIG_VALID, DEPENDENCIES_READY, READY, RECONCILING, STALLED,
 };
-use serde_json::json;
 
-use crate::children::{Child, controller};
-use crate::kind::EngineKind;
-use crate::scene::{NAME, Scene, assert_path, ensure_condition, play};
+use crate::children::controller;
+use crate::kind::{EngineKind, Kind};
+use crate::scene::{NAME, Scene, assert_path, ensure_condition, play, ready_of};
 
-every_kind! {
-    a_new_engine_walks_pending_reconciled_rolling_ready,
-    waits_reconciled_while_no_node_matches_and_gets_ready_when_one_joins,
-    a_change_that_alters_no_child_still_moves_observed_generation,
-}
-
-async fn a_new_engine_walks_pending_reconciled_rolling_ready<K: EngineKind>() -> Result<()> {
+pub async fn a_new_resource_walks_pending_reconciled_rolling_ready<K: Kind>() -> Result<()> {
     let mut events = Vec::new();
     let recording = play::<K>("walk", 2, async |scene| {
-        let engine = scene.ready_with("minimal").await?;
-        ensure_settled(&engine, "2/2 instances ready")?;
-        ensure_endpoints(scene, &engine)?;
-        ensure_children(scene, &engine).await?;
+        let resource = scene.ready_with("minimal").await?;
+        ensure_settled(&resource)?;
+        ensure_endpoints(scene, &resource).await?;
+        ensure_children(scene, &resource).await?;
         let get = ["get", &K::plural(&()), "-n", scene.namespace(), "--no-headers"];
         let columns = scene.cluster().await.kubectl(&get).await?;
         let columns: Vec<_> = columns.split_whitespace().collect();
         ensure!(columns[0].ends_with(NAME) && columns[1..4] == ["Ready", "2", "2"], "kubectl shows {columns:?}");
-        ensure!(columns[5] == Reason::AllInstancesReady.as_str(), "kubectl shows {columns:?}");
+        ensure!(columns.last() == Some(&Reason::AllInstancesReady.as_str()), "kubectl shows {columns:?}");
+        if let Some(endpoint) = resource.report().endpoint {
+            ensure!(columns[4] == endpoint, "kubectl shows {columns:?}");
+        }
         events = scene.events("an Event for each of three steps", |events| events.len() >= 3).await?;
         Ok(())
     });
@@ -46,52 +42,58 @@ async fn a_new_engine_walks_pending_reconciled_rolling_ready<K: EngineKind>() ->
     Ok(())
 }
 
-/// Everything that a Ready engine says.
-fn ensure_settled<K: EngineKind>(engine: &K, counts: &str) -> Result<()> {
-    ensure_condition(engine, CONFIG_VALID, "True", "Valid", &["Spec validation passed"])?;
-    ensure_condition(engine, DEPENDENCIES_READY, "True", "AllFound", &[])?;
-    ensure_condition(engine, APPLIED, "True", "AllApplied", &["generation 1"])?;
-    ensure_condition(engine, AVAILABLE, "True", "AtLeastOneReady", &[counts])?;
-    ensure_condition(engine, ALL_INSTANCES_READY, "True", "AllReady", &[counts])?;
-    ensure_condition(engine, READY, "True", "AllInstancesReady", &[counts])?;
-    let status = engine.engine_status();
+/// Everything that a Ready resource says.
+fn ensure_settled<K: Kind>(resource: &K) -> Result<()> {
+    let counts = &*ready_of::<K>(2, 2);
+    ensure_condition(resource, CONFIG_VALID, "True", "Valid", &["Spec validation passed"])?;
+    ensure_condition(resource, DEPENDENCIES_READY, "True", "AllFound", &[])?;
+    ensure_condition(resource, APPLIED, "True", "AllApplied", &["generation 1"])?;
+    ensure_condition(resource, AVAILABLE, "True", "AtLeastOneReady", &[counts])?;
+    ensure_condition(resource, ALL_INSTANCES_READY, "True", "AllReady", &[counts])?;
+    ensure_condition(resource, READY, "True", "AllInstancesReady", &[counts])?;
+    let status = resource.report();
     let conditions = status.record.conditions;
     ensure!(!conditions.iter().any(|it| [RECONCILING, STALLED].contains(&it.type_.as_str())), "{conditions:?}");
     ensure!(conditions.iter().all(|it| it.observed_generation == Some(1)), "{conditions:?}");
-    let counted =
-        (status.desired_instances, status.updated_instances, status.ready_instances, status.available_instances);
+    let counted = (status.desired, status.updated, status.ready, status.available);
     ensure!(counted == (2, 2, 2, 2), "desired, updated, ready, available: {counted:?}");
     Ok(())
 }
 
-/// One endpoint a node, sorted.
-fn ensure_endpoints<K: EngineKind>(scene: &Scene<K>, engine: &K) -> Result<()> {
-    let endpoints = engine.engine_status().endpoints;
-    let nodes: Vec<_> = endpoints.iter().map(|it| it.node_name.clone()).collect();
-    ensure!(nodes == scene.nodes(), "{endpoints:?}");
-    let good =
-        endpoints.iter().all(|it| it.ready && it.port == 5555 && it.metrics_port == 9090 && !it.host_ip.is_empty());
-    ensure!(good, "{endpoints:?}");
+/// One endpoint an instance, sorted.
+async fn ensure_endpoints<K: Kind>(scene: &Scene<K>, resource: &K) -> Result<()> {
+    let report = resource.report();
+    let (endpoints, pods) = (report.endpoints, scene.pods().await?);
+    let listed: Vec<_> = endpoints.iter().map(K::location).collect();
+    ensure!(listed == pods.keys().collect::<Vec<_>>(), "{endpoints:?}\n{:?}", pods.keys());
+    ensure!(listed.len() == usize::try_from(report.desired)?, "{endpoints:?}");
+    let good = |it: &Endpoint| it.ready && (it.port, it.metrics_port) == (K::PORT, 9090) && !it.host_ip.is_empty();
+    ensure!(endpoints.iter().all(good), "{endpoints:?}");
     Ok(())
 }
 
-/// What every engine has is there, is the engine's, and tells vLLM how to connect.
-async fn ensure_children<K: EngineKind>(scene: &Scene<K>, engine: &K) -> Result<()> {
+/// What every resource of the kind has is there, is the resource's, and tells others how to connect.
+async fn ensure_children<K: Kind>(scene: &Scene<K>, resource: &K) -> Result<()> {
     let children = scene.children().await?;
     let found: Vec<_> = children.keys().copied().collect();
-    ensure!(found == Child::ALWAYS, "{found:?}");
+    ensure!(found == K::ALWAYS, "{found:?}");
     for (child, object) in &children {
-        ensure!(controller(object) == engine.meta().uid.as_deref(), "{child:?} is not owned by the engine: {object:?}");
+        ensure!(controller(object) == resource.meta().uid.as_deref(), "{child:?} is somebody else's: {object:?}");
     }
-    let connection = scene.harness.connection_config(NAME).await?;
-    ensure!(connection["kv_role"].is_string() && connection["kv_connector"].is_string(), "{connection}");
+    match resource.report().endpoint {
+        Some(endpoint) => ensure!(endpoint == format!("http://{NAME}.{}.svc:{}", scene.namespace(), K::PORT)),
+        None => {
+            let connection = scene.harness.connection_config(NAME).await?;
+            ensure!(connection["kv_role"].is_string() && connection["kv_connector"].is_string(), "{connection}");
+        }
+    }
     Ok(())
 }
 
-/// The API server itself shows a new engine as Pending.
-fn assert_pending_before_any_write<K: EngineKind>(recording: &Recording<K>) {
+/// The API server itself shows a new resource as Pending.
+fn assert_pending_before_any_write<K: Kind>(recording: &Recording<K>) {
     let first = recording.objects.seen.first().unwrap();
-    let status = first.object.engine_status();
+    let status = first.object.report();
     assert_eq!(first.object.meta().generation, Some(1));
     assert_eq!(serde_json::to_value(&first.object).unwrap()["status"]["phase"], "Pending", "{}", recording.timeline());
     assert_eq!((status.record.observed_generation, status.record.phase), (None, Phase::Pending));
@@ -108,7 +110,7 @@ fn assert_each_told_once(steps: &[PhaseTransition], events: &[Event]) {
     assert!(events.iter().all(by), "{events:?}");
 }
 
-async fn waits_reconciled_while_no_node_matches_and_gets_ready_when_one_joins<K: EngineKind>() -> Result<()> {
+pub async fn waits_reconciled_while_no_node_matches_and_gets_ready_when_one_joins<K: EngineKind>() -> Result<()> {
     let recording = play::<K>("nowhere", 0, async |scene| {
         scene.apply("minimal").await?;
         let engine = scene.phase(Reconciled, Reason::NoMatchingNodes).await?;
@@ -117,21 +119,20 @@ async fn waits_reconciled_while_no_node_matches_and_gets_ready_when_one_joins<K:
         ensure_condition(&engine, APPLIED, "True", "AllApplied", &[])?;
         scene.add_node().await?;
         let engine = scene.harness.wait_ready(NAME).await?;
-        ensure_endpoints(scene, &engine)
+        ensure_endpoints(scene, &engine).await
     });
     assert_path(&recording.await?, &[Pending, Reconciled, Rolling, Ready]);
     Ok(())
 }
 
-async fn a_change_that_alters_no_child_still_moves_observed_generation<K: EngineKind>() -> Result<()> {
+pub async fn a_change_that_alters_no_child_still_moves_observed_generation<K: Kind>() -> Result<()> {
     let recording = play::<K>("no-child", 1, async |scene| {
         scene.ready_with("minimal").await?;
         let (children, pods) = (scene.children().await?, scene.pods().await?);
-        let changed =
-            scene.change(json!({"progressDeadlineSeconds": 900, "injection": {"targetContainer": "vllm"}})).await?;
+        let changed = scene.change(K::alters_no_child()).await?;
         ensure!(changed.meta().generation == Some(2), "{:?}", changed.meta());
-        let engine = scene.harness.wait_ready(NAME).await?;
-        ensure!(engine.record().is_some_and(|it| it.observed_generation == Some(2)), "{:?}", engine.record());
+        let resource = scene.harness.wait_ready(NAME).await?;
+        ensure!(resource.record().is_some_and(|it| it.observed_generation == Some(2)), "{:?}", resource.record());
         ensure!(scene.children().await? == children, "a child was written");
         ensure!(scene.pods().await? == pods, "a pod was touched");
         Ok(())

@@ -1,18 +1,20 @@
 //! Behaviour of the operator on a real control plane: what a person at `kubectl` and a pipeline may rely on.
 //!
-//! All tests share one control plane and one operator. Each plays in a namespace and on nodes of its own, is recorded from
-//! before the engine's creation on, and ends with the rules of the phases asserted over everything that was ever written.
+//! `table.rs` says which scenario is played for which kind. All tests share one control plane and one operator. Each plays in
+//! a namespace and on nodes of its own, is recorded from before the creation of its resources on, and ends with the rules of
+//! the phases asserted over everything that was ever written.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
 mod common;
 
-#[macro_use]
-mod kind;
 mod children;
+mod kind;
 mod scene;
+mod table;
 mod watch;
 
+mod coordinators;
 mod deletion;
 mod dependencies;
 mod drift;
@@ -23,4 +25,5 @@ mod ownership;
 mod quiet;
 mod rollouts;
 mod specs;
+mod together;
 mod troubles;

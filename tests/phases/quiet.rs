@@ -13,14 +13,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::children::Child;
-use crate::kind::EngineKind;
+use crate::kind::{EngineKind, Kind};
 use crate::scene::{NAME, play};
 use crate::watch::PATIENCE;
-
-every_kind! {
-    a_settled_engine_causes_no_request,
-    no_secret_value_is_in_log_status_or_events,
-}
 
 /// For how long nothing may be asked.
 const SILENCE: Duration = Duration::from_secs(6);
@@ -34,7 +29,7 @@ fn requests(cluster: &Cluster, namespace: &str) -> Result<Vec<String>> {
     Ok(about.map(|it| format!("{} {} {}", it["verb"], it["objectRef"]["resource"], it["objectRef"]["name"])).collect())
 }
 
-async fn a_settled_engine_causes_no_request<K: EngineKind>() -> Result<()> {
+pub async fn a_settled_resource_causes_no_request<K: Kind>() -> Result<()> {
     play::<K>("quiet", 2, async |scene| {
         scene.ready_with("everything").await?;
         let cluster = scene.cluster().await;
@@ -51,7 +46,7 @@ async fn a_settled_engine_causes_no_request<K: EngineKind>() -> Result<()> {
             ensure!(Instant::now() < deadline, "it is never quiet: {:?}", &after[before.len()..]);
         }
         let all = requests(cluster, scene.namespace())?;
-        println!("{} requests for one engine with every child on two nodes: {all:#?}", all.len());
+        println!("{} requests for one {} with every child and two instances: {all:#?}", all.len(), K::kind(&()));
         Ok(())
     })
     .await?;
@@ -63,10 +58,10 @@ fn random_password() -> String {
     format!("secret-{:016x}{:016x}", random(), random())
 }
 
-async fn no_secret_value_is_in_log_status_or_events<K: EngineKind>() -> Result<()> {
+pub async fn no_secret_value_is_in_log_status_or_events<K: EngineKind>() -> Result<()> {
     play::<K>("secrecy", 1, async |scene| {
         let passwords = [random_password(), random_password()];
-        let fixture = std::fs::read_to_string(K::fixture("everything"))?.replace("hunter2", &passwords[0]);
+        let fixture = scene.fixture("everything")?.replace("hunter2", &passwords[0]);
         scene.harness.apply_fixture(&fixture).await?;
         let engine = scene.healed().await?;
         let patch = Patch::Merge(json!({"stringData": {"password": passwords[1]}}));

@@ -1,4 +1,4 @@
-//! Where a test plays: a namespace, nodes that only its engine runs on, and a recorder.
+//! Where a test plays: a namespace, nodes that only its pods run on, and a recorder.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,38 +12,40 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
-use lmcache_crds::{LMCacheEngine, Phase, PhaseRecord};
+use lmcache_crds::{LMCacheCoordinator, LMCacheEngine, Phase, PhaseRecord};
 use lmcache_harness::{Harness, Judgement, PhaseRecorder, Recording, instance_selector};
-use lmcache_states::Reason;
+use lmcache_states::{Reason, Wording};
 use lmcache_testbed::Cluster;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::children::Child;
-use crate::common::{Operator, project, shared};
-use crate::kind::EngineKind;
+use crate::common::{Operator, project, shared, stored};
+use crate::kind::Kind;
 use crate::watch::{self, PATIENCE};
 
-/// Name of the engine in every fixture.
+/// Name of the resource in every fixture.
 pub const NAME: &str = "cache";
-/// Label of a scene's nodes, with the scene's namespace as its value; the fixtures' engines select by it.
+/// Label of a scene's nodes, with the scene's namespace as its value; the fixtures select by it.
 pub const SCENE_LABEL: &str = "phases.lmcache.ai/scene";
 
 /// A namespace and nodes of a test's own.
 pub struct Scene<K> {
-    /// Works on the engine.
+    /// Works on the resource.
     pub harness: Harness<K>,
+    /// How many instances the resource of a fixture has.
+    instances: usize,
     nodes: Mutex<Vec<String>>,
 }
 
-/// Plays a test: sets the scene, records, and asserts the rules of the phases in the end. A failure shows everything that
+/// Plays a test with a resource of so many instances: sets the scene, records, and asserts the rules of the phases in the end. A failure shows everything that
 /// was recorded.
-pub async fn play<K: EngineKind>(
+pub async fn play<K: Kind>(
     name: &str,
-    nodes: usize,
+    instances: usize,
     body: impl AsyncFnOnce(&Scene<K>) -> Result<()>,
 ) -> Result<Recording<K>> {
-    let scene = Scene::<K>::set(name, nodes).await?;
+    let scene = Scene::<K>::set(name, instances).await?;
     let recorder = PhaseRecorder::start_kind(scene.client(), scene.namespace(), NAME).await?;
     let outcome = body(&scene).await;
     let recording = recorder.finish().await?;
@@ -53,20 +55,22 @@ pub async fn play<K: EngineKind>(
     Ok(recording)
 }
 
-impl<K: EngineKind> Scene<K> {
-    async fn set(name: &str, nodes: usize) -> Result<Self> {
-        // Before the first engine: the API's arrival wakes every engine there is.
-        static MONITORS: OnceCell<()> = OnceCell::const_new();
+impl<K: Kind> Scene<K> {
+    /// A namespace, and the nodes for a resource of so many instances.
+    pub async fn set(name: &str, instances: usize) -> Result<Self> {
+        // Before the first resource: the API's arrival wakes every one there is.
+        static DEFINITIONS: OnceCell<()> = OnceCell::const_new();
         let cluster = &shared().await.bed.cluster;
-        MONITORS.get_or_try_init(|| async { cluster.apply_yaml(&service_monitor_api()?).await }).await?;
+        DEFINITIONS.get_or_try_init(|| async { cluster.apply_yaml(&definitions()?).await }).await?;
         let harness = Harness::<LMCacheEngine>::in_new_namespace(cluster.client(), name).await?;
-        let scene = Scene { harness: harness.for_kind().with_timeout(PATIENCE), nodes: Mutex::default() };
-        try_join_all((0..nodes).map(|_| scene.add_node())).await?;
+        let harness = harness.for_kind().with_timeout(PATIENCE);
+        let scene = Scene { harness, instances, nodes: Mutex::default() };
+        try_join_all((0..K::nodes(instances)).map(|_| scene.add_node())).await?;
         Ok(scene)
     }
 
     /// Deletes everything again.
-    async fn strike(&self) -> Result<()> {
+    pub async fn strike(&self) -> Result<()> {
         self.harness.delete_and_wait_collected(NAME).await?;
         for node in self.nodes() {
             self.cluster().await.remove_node(&node).await?;
@@ -102,7 +106,7 @@ impl<K: EngineKind> Scene<K> {
         self.nodes.lock().unwrap().clone()
     }
 
-    /// Adds a node for the engine.
+    /// Adds a node for the pods.
     pub async fn add_node(&self) -> Result<String> {
         let node = {
             let mut nodes = self.nodes.lock().unwrap();
@@ -123,13 +127,17 @@ impl<K: EngineKind> Scene<K> {
         self.cluster().await.remove_node(node).await
     }
 
-    /// Applies a fixture.
-    pub async fn apply(&self, fixture: &str) -> Result<K> {
-        let path = K::fixture(fixture);
-        self.harness.apply_fixture(path.to_str().context("the path is text")?).await
+    /// The text of a fixture.
+    pub fn fixture(&self, name: &str) -> Result<String> {
+        K::fixture(name, self.instances)
     }
 
-    /// Applies a fixture and waits until the engine is Ready.
+    /// Applies a fixture.
+    pub async fn apply(&self, fixture: &str) -> Result<K> {
+        self.harness.apply_fixture(&self.fixture(fixture)?).await
+    }
+
+    /// Applies a fixture and waits until the resource is Ready.
     pub async fn ready_with(&self, fixture: &str) -> Result<K> {
         self.apply(fixture).await?;
         self.harness.wait_ready(NAME).await
@@ -140,29 +148,29 @@ impl<K: EngineKind> Scene<K> {
         self.harness.patch(NAME, json!({ "spec": spec })).await
     }
 
-    /// Waits until the engine is Ready, whatever is said until then.
+    /// Waits until the resource is Ready, whatever is said until then.
     pub async fn healed(&self) -> Result<K> {
         self.harness.patiently().wait_ready(NAME).await
     }
 
-    /// Waits until the engine is Ready again after it was something else since `before`.
+    /// Waits until the resource is Ready again after it was something else since `before`.
     pub async fn ready_again(&self, before: &K) -> Result<K> {
         let (Some(before), uid) = (before.record(), before.meta().uid.clone()) else {
             return self.healed().await;
         };
         let steps = before.phase_transitions.clone();
-        let judge = |engine: &K| {
-            let new = engine.record().is_some_and(|it| it.phase == Phase::Ready && it.phase_transitions != steps);
-            Judgement::from(new && engine.meta().uid == uid)
+        let judge = |resource: &K| {
+            let new = resource.record().is_some_and(|it| it.phase == Phase::Ready && it.phase_transitions != steps);
+            Judgement::from(new && resource.meta().uid == uid)
         };
         self.harness.patiently().wait(NAME, "Ready again", judge).await
     }
 
     /// Waits for a phase and its reason.
     pub async fn phase(&self, phase: Phase, reason: Reason) -> Result<K> {
-        let judge = |engine: &K| {
+        let judge = |resource: &K| {
             let is = |it: &PhaseRecord| it.phase == phase && it.reason.as_deref() == Some(reason.as_str());
-            Judgement::from(engine.record().is_some_and(is))
+            Judgement::from(resource.record().is_some_and(is))
         };
         self.harness.patiently().wait(NAME, &format!("phase {phase}, reason {reason}"), judge).await
     }
@@ -172,29 +180,35 @@ impl<K: EngineKind> Scene<K> {
         self.phase(Phase::Degraded, reason).await
     }
 
-    /// The live pods of the engine, by node.
+    /// The live pods, by what messages call their instances.
     pub async fn pods(&self) -> Result<BTreeMap<String, Pod>> {
-        let pods = self.api::<Pod>().list(&ListParams::default().labels(&instance_selector(NAME))).await?;
+        let pods = self.api::<Pod>().list(&ListParams::default().labels(&instance_selector::<K>(NAME))).await?;
         let live = pods.items.into_iter().filter(|it| it.metadata.deletion_timestamp.is_none());
-        Ok(live.map(|it| (it.spec.as_ref().and_then(|it| it.node_name.clone()).unwrap_or_default(), it)).collect())
+        Ok(live.map(|it| (K::location_of_pod(&it), it)).collect())
     }
 
-    /// Waits for the engine's pod on a node.
-    pub async fn pod_on(&self, node: &str, what: &str, wanted: impl Fn(&Pod) -> bool) -> Result<Pod> {
-        let selection = watcher::Config::default().labels(&instance_selector(NAME));
-        let is = |it: &Pod| {
-            let on_node = it.spec.as_ref().and_then(|it| it.node_name.as_deref()) == Some(node);
-            on_node && it.metadata.deletion_timestamp.is_none() && wanted(it)
-        };
+    /// Waits for a live pod.
+    pub async fn pod(&self, what: &str, wanted: impl Fn(&Pod) -> bool) -> Result<Pod> {
+        let selection = watcher::Config::default().labels(&instance_selector::<K>(NAME));
+        let is = |it: &Pod| it.metadata.deletion_timestamp.is_none() && wanted(it);
         let pods = watch::until(&self.api::<Pod>(), selection, what, |pods| pods.iter().any(is)).await?;
         pods.into_iter().find(is).context("the pod has vanished")
     }
 
-    /// Sets or removes an annotation of the engine's pod on a node, which steers it.
-    pub async fn annotate_pod_on(&self, node: &str, key: &str, value: Option<&str>) -> Result<()> {
-        let pod = self.pod_on(node, "a pod to annotate", |_| true).await?;
-        let name = pod.metadata.name.unwrap_or_default();
-        self.cluster().await.annotate_pod(self.namespace(), &name, key, value).await
+    /// Sets or removes an annotation of a live pod, which steers it.
+    pub async fn annotate(&self, pod: &Pod, key: &str, value: Option<&str>) -> Result<()> {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        self.cluster().await.annotate_pod(self.namespace(), name, key, value).await
+    }
+
+    /// Takes an annotation off every live pod that has it, once there is one.
+    pub async fn release(&self, key: &str) -> Result<()> {
+        let has = |it: &Pod| it.metadata.annotations.as_ref().is_some_and(|it| it.contains_key(key));
+        self.pod("a pod to release", has).await?;
+        for pod in self.pods().await?.values().filter(|it| has(it)) {
+            self.annotate(pod, key, None).await?;
+        }
+        Ok(())
     }
 
     /// The objects of a kind that is only known by its name.
@@ -209,7 +223,7 @@ impl<K: EngineKind> Scene<K> {
 
     /// Every child that is there.
     pub async fn children(&self) -> Result<BTreeMap<Child, DynamicObject>> {
-        let found = try_join_all(Child::ALL.map(|child| async move { Ok((child, self.child(child).await?)) }));
+        let found = try_join_all(K::CHILDREN.iter().map(|&child| async move { Ok((child, self.child(child).await?)) }));
         let found: Result<Vec<_>> = found.await;
         Ok(found?.into_iter().filter_map(|(child, object)| Some((child, object?))).collect())
     }
@@ -225,7 +239,7 @@ impl<K: EngineKind> Scene<K> {
         Ok(self.objects(&child.resource()).patch(&child.name(), &params, &patch).await?)
     }
 
-    /// The Events about the engine, once they fulfil a condition.
+    /// The Events about the resource, once they fulfil a condition.
     pub async fn events(&self, what: &str, holds: impl Fn(&[&Event]) -> bool) -> Result<Vec<Event>> {
         let api = self.api::<Event>();
         let (kind, uid) = (K::kind(&()), self.harness.get(NAME).await?.meta().uid.clone());
@@ -256,20 +270,22 @@ pub fn service_monitor_api() -> Result<String> {
     Ok(std::fs::read_to_string(project().join("tests/fixtures/parity/servicemonitor-crd.yaml"))?)
 }
 
+/// What the shared cluster knows beside the definitions that the operator is shipped with.
+fn definitions() -> Result<String> {
+    // The shipped schema of a coordinator refuses all that its validation does; what an older release stored must still be
+    // judged.
+    let loose = stored::without_rules(&stored::definition(&LMCacheCoordinator::kind(&())));
+    Ok([service_monitor_api()?, serde_json::to_string(&loose)?].join("\n---\n"))
+}
+
 /// The condition of a type.
 pub fn condition<'a>(record: &'a PhaseRecord, type_: &str) -> Option<&'a Condition> {
     record.conditions.iter().find(|it| it.type_ == type_)
 }
 
-/// Demands that an engine's condition has this status and reason, and a message with these texts.
-pub fn ensure_condition<K: EngineKind>(
-    engine: &K,
-    type_: &str,
-    status: &str,
-    reason: &str,
-    texts: &[&str],
-) -> Result<()> {
-    let record = engine.record().context("the engine has no status")?;
+/// Demands that a condition has this status and reason, and a message with these texts.
+pub fn ensure_condition<K: Kind>(resource: &K, type_: &str, status: &str, reason: &str, texts: &[&str]) -> Result<()> {
+    let record = resource.record().context("there is no status")?;
     let found = condition(record, type_).with_context(|| format!("no condition {type_}: {record:?}"))?;
     ensure!(found.status == status && found.reason == reason, "{type_}: {found:?}");
     for text in texts {
@@ -279,23 +295,23 @@ pub fn ensure_condition<K: EngineKind>(
 }
 
 /// Demands that the phase's message holds these texts.
-pub fn ensure_message<K: EngineKind>(engine: &K, texts: &[&str]) -> Result<()> {
-    let message = engine.record().and_then(|it| it.message.clone()).unwrap_or_default();
+pub fn ensure_message<K: Kind>(resource: &K, texts: &[&str]) -> Result<()> {
+    let message = resource.record().and_then(|it| it.message.clone()).unwrap_or_default();
     for text in texts {
         ensure!(message.contains(text), "the message does not say {text:?}: {message}");
     }
     Ok(())
 }
 
-/// Asserts the phases that an engine went through, Pending included.
+/// Asserts the phases that a resource went through, Pending included.
 #[track_caller]
-pub fn assert_path<K: EngineKind>(recording: &Recording<K>, expected: &[Phase]) {
+pub fn assert_path<K: Kind>(recording: &Recording<K>, expected: &[Phase]) {
     assert_eq!(recording.phases(), expected, "{}", recording.timeline());
 }
 
-/// Asserts that an engine has been Available ever since it was first Ready.
+/// Asserts that a resource has been Available ever since it was first Ready.
 #[track_caller]
-pub fn assert_available_since_ready<K: EngineKind>(recording: &Recording<K>) {
+pub fn assert_available_since_ready<K: Kind>(recording: &Recording<K>) {
     for life in recording.lives() {
         let since = life.iter().skip_while(|it| it.record.phase != Phase::Ready);
         for status in since {
@@ -303,5 +319,18 @@ pub fn assert_available_since_ready<K: EngineKind>(recording: &Recording<K>) {
             let holds = available.is_some_and(|it| it.status == "True");
             assert!(holds, "status {}: {available:?}\n{}", status.version, recording.timeline());
         }
+    }
+}
+
+/// `ready/desired` as conditions count it, in the kind's own words.
+pub fn ready_of<K: Kind>(ready: usize, desired: usize) -> String {
+    format!("{ready}/{desired} {} ready", K::WORDING.plural())
+}
+
+/// The reason of `Available=False`.
+pub fn none_ready<K: Kind>() -> &'static str {
+    match K::WORDING {
+        Wording::Instances => "NoReadyInstances",
+        Wording::Replicas => "NoReadyReplicas",
     }
 }

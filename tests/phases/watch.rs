@@ -22,6 +22,11 @@ pub trait Watched:
 }
 impl<T: Resource<DynamicType: Clone> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static> Watched for T {}
 
+/// Every object of a kind.
+pub fn everything() -> watcher::Config {
+    watcher::Config::default()
+}
+
 /// Waits until a selection as a whole fulfils a condition, and returns it, sorted by name.
 pub async fn until<T: Watched>(
     api: &Api<T>,

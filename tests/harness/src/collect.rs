@@ -36,7 +36,7 @@ impl<K: PhaseObject> Harness<K> {
             Err(error) => return Err(error).with_context(|| format!("cannot delete {namespace}/{name}")),
         }
         let own = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let children = watcher::Config::default().labels(&instance_selector(name));
+        let children = watcher::Config::default().labels(&instance_selector::<K>(name));
         let kinds = std::iter::once((resource::<K>(), own));
         for (kind, config) in kinds.chain(child_kinds(&client).await.into_iter().map(|it| (it, children.clone()))) {
             gone(&client, namespace, &kind, config, self.timeout()).await?;

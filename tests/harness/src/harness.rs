@@ -100,20 +100,6 @@ impl<K> Harness<K> {
         Api::namespaced(self.client.clone(), self.namespace())
     }
 
-    /// Name of a pod of the resource that is ready and not about to end; waits for one.
-    pub async fn first_ready_pod(&self, name: &str) -> Result<String> {
-        let selector = instance_selector(name);
-        let ready = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && report::is_ready(pod);
-        let found = wait::first(self.api::<Pod>(), &selector, self.timeout, ready).await;
-        match found {
-            Ok(pod) => Ok(pod.name_any()),
-            Err(error) => {
-                let pods = report::pods(&self.client, self.namespace(), &selector).await;
-                Err(anyhow!("no pod of {}/{name} is ready: {error:#}\n{pods}", self.namespace()))
-            }
-        }
-    }
-
     /// The document that tells vLLM how to connect: key `kv-transfer-config.json` of `ConfigMap` `<name>-connection`.
     pub async fn connection_config(&self, name: &str) -> Result<Value> {
         let name = format!("{name}-connection");
@@ -191,6 +177,20 @@ impl<K: PhaseObject> Harness<K> {
             Err(error) => {
                 let report = self.report(name).await;
                 Err(anyhow!("waiting for {what} of {}/{name}: {error:#}\n{report}", self.namespace()))
+            }
+        }
+    }
+
+    /// Name of a pod of the resource that is ready and not about to end; waits for one.
+    pub async fn first_ready_pod(&self, name: &str) -> Result<String> {
+        let selector = instance_selector::<K>(name);
+        let ready = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && report::is_ready(pod);
+        let found = wait::first(self.api::<Pod>(), &selector, self.timeout, ready).await;
+        match found {
+            Ok(pod) => Ok(pod.name_any()),
+            Err(error) => {
+                let pods = report::pods(&self.client, self.namespace(), &selector).await;
+                Err(anyhow!("no pod of {}/{name} is ready: {error:#}\n{pods}", self.namespace()))
             }
         }
     }

@@ -34,11 +34,13 @@ mod recording;
 mod report;
 mod rules;
 mod wait;
+mod workload;
 
 pub use forward::PortForward;
 pub use harness::{DEFAULT_TIMEOUT, Harness};
-pub use kind::{INSTANCE_LABEL, MANAGED_BY_LABEL, MANAGER, PhaseObject, instance_selector};
+pub use kind::{INSTANCE_LABEL, MANAGED_BY_LABEL, MANAGER, NAME_LABEL, PhaseObject, instance_selector};
 pub use recorder::PhaseRecorder;
 pub use recording::{Recording, Seen, Stream};
 pub use rules::Status;
 pub use wait::Judgement;
+pub use workload::{Recorded, Revision, Template, Workload, WorkloadState};

@@ -1,26 +1,23 @@
 //! Watches everything about one resource from before its creation on.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures::StreamExt as _;
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use lmcache_crds::LMCacheEngine;
-use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::kind::{PhaseObject, instance_selector};
 use crate::recording::{Recording, Seen, Stream};
+use crate::workload::{Recorded, Template, Workload};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
@@ -28,12 +25,12 @@ const FOREVER: Duration = Duration::from_hours(24);
 
 /// A recording in progress. Start it before the resource is created.
 #[derive(Debug)]
-pub struct PhaseRecorder<K = LMCacheEngine> {
+pub struct PhaseRecorder<K: PhaseObject = LMCacheEngine> {
     name: String,
     started: Instant,
     objects: Tape<K>,
-    workloads: Tape<DaemonSet>,
-    revisions: Tape<ControllerRevision>,
+    workloads: Tape<K::Workload>,
+    revisions: Tape<<K::Workload as Workload>::Template>,
     pods: Tape<Pod>,
 }
 
@@ -45,24 +42,16 @@ impl PhaseRecorder<LMCacheEngine> {
 }
 
 impl<K: PhaseObject> PhaseRecorder<K> {
-    /// Starts to record a resource of another kind whose workload is a `DaemonSet`.
+    /// Starts to record a resource of whatever kind.
     pub async fn start_kind(client: Client, namespace: &str, name: &str) -> Result<Self> {
         let named = Selection { fields: Some(format!("metadata.name={name}")), labels: None };
-        let children = Selection { fields: None, labels: Some(instance_selector(name)) };
+        let children = Selection { fields: None, labels: Some(instance_selector::<K>(name)) };
         let recorder = Self {
             name: format!("{namespace}/{name}"),
             started: Instant::now(),
             objects: Tape::start(Api::namespaced(client.clone(), namespace), named.clone(), |_| {}),
-            workloads: Tape::start(Api::namespaced(client.clone(), namespace), named, |set: &mut DaemonSet| {
-                if let Some(spec) = &mut set.spec {
-                    spec.template = PodTemplateSpec::default();
-                }
-            }),
-            revisions: Tape::start(
-                Api::namespaced(client.clone(), namespace),
-                children.clone(),
-                |it: &mut ControllerRevision| it.data = None,
-            ),
+            workloads: Tape::start(Api::namespaced(client.clone(), namespace), named, Workload::trim),
+            revisions: Tape::start(Api::namespaced(client.clone(), namespace), children.clone(), Template::trim),
             pods: Tape::start(Api::namespaced(client, namespace), children, |pod: &mut Pod| {
                 pod.metadata.managed_fields = None;
                 pod.spec = None;
@@ -84,8 +73,8 @@ impl<K: PhaseObject> PhaseRecorder<K> {
             name: self.name,
             started: self.started,
             objects: self.objects.finish().await?,
-            workloads: self.workloads.finish().await?,
-            revisions: self.revisions.finish().await?,
+            workloads: self.workloads.finish().await?.map(|it| it.state()),
+            revisions: self.revisions.finish().await?.map(|it| it.revision()),
             pods: self.pods.finish().await?,
         })
     }
@@ -113,16 +102,7 @@ impl<T> Drop for Tape<T> {
     }
 }
 
-impl<T> Tape<T>
-where
-    T: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
-{
+impl<T: Recorded> Tape<T> {
     fn start(api: Api<T>, selection: Selection, trim: impl Fn(&mut T) + Send + 'static) -> Self {
         let config = watcher::Config {
             field_selector: selection.fields.clone(),
@@ -174,10 +154,10 @@ where
     fn has_heard(&self, now: &BTreeMap<Option<String>, u64>, as_of: u64) -> bool {
         let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let known = |uid: &Option<String>, version: u64| {
-            stream.seen.iter().rev().any(|it| it.object.meta().uid == *uid && it.version >= version)
+            stream.seen.iter().rev().any(|it| it.uid == *uid && it.version >= version)
         };
         let all_known = now.iter().all(|(uid, version)| known(uid, *version));
-        all_known && stream.at_version(as_of).all(|it| now.contains_key(&it.object.uid()))
+        all_known && stream.at_version(as_of).all(|it| now.contains_key(&it.uid))
     }
 }
 
@@ -212,11 +192,11 @@ impl<T: Resource<DynamicType = ()> + Clone> Head<T> {
             gap.1 = at;
         }
         let mut append = |mut object: T, deleted: bool| {
-            let version = version(&object);
-            let known = stream.seen.iter().rev().find(|it| it.object.meta().uid == object.meta().uid);
+            let (version, uid) = (version(&object), object.uid());
+            let known = stream.seen.iter().rev().find(|it| it.uid == uid);
             if known.is_none_or(|it| it.version < version || (deleted && !it.deleted)) {
                 trim(&mut object);
-                stream.seen.push(Seen { version, at, object, deleted });
+                stream.seen.push(Seen { version, at, uid, object, deleted });
             }
         };
         match event {
@@ -230,13 +210,10 @@ impl<T: Resource<DynamicType = ()> + Clone> Head<T> {
             Event::InitDone => {
                 let listed = self.listing.take().unwrap_or_default();
                 if let Some(before) = self.last_heard {
-                    let missing: Vec<T> = stream
-                        .at_version(u64::MAX)
-                        .map(|it| it.object.clone())
-                        .filter(|it| !listed.contains(&it.uid()))
-                        .collect();
                     let version = stream.seen.last().map_or(0, |it| it.version);
-                    stream.seen.extend(missing.into_iter().map(|object| Seen { version, at, object, deleted: true }));
+                    let missing = stream.at_version(u64::MAX).filter(|it| !listed.contains(&it.uid));
+                    let missing: Vec<_> = missing.map(|it| Seen { version, at, deleted: true, ..it.clone() }).collect();
+                    stream.seen.extend(missing);
                     stream.gaps.push((before, at));
                 }
                 stream.seen.sort_by_key(|it| it.version);

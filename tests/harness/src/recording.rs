@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Resource, ResourceExt as _};
+use kube::ResourceExt as _;
 use lmcache_crds::{LMCacheEngine, Phase, PhaseRecord, PhaseTransition};
 
 use crate::kind::PhaseObject;
 use crate::report::{is_ready, record_lines};
 use crate::rules::{self, Status};
+use crate::workload::{Revision, WorkloadState, revision_hash};
 
 /// One version of an object.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct Seen<T> {
     pub version: u64,
     /// When the recorder heard of it.
     pub at: Instant,
+    /// UID of the object.
+    pub uid: Option<String>,
     /// The object; its last state when it was deleted.
     pub object: T,
     /// Whether this version is its deletion.
@@ -41,26 +43,35 @@ impl<T> Default for Stream<T> {
     }
 }
 
-impl<T: Resource> Stream<T> {
+impl<T> Stream<T> {
     /// The objects that existed at a version, each in its newest version then.
     pub fn at_version(&self, version: u64) -> impl Iterator<Item = &Seen<T>> {
         let mut known = BTreeSet::new();
         let until = self.seen.iter().rev().skip_while(move |it| it.version > version);
-        until.filter(move |it| known.insert(it.object.meta().uid.clone())).filter(|it| !it.deleted)
+        until.filter(move |it| known.insert(it.uid.clone())).filter(|it| !it.deleted)
+    }
+
+    /// The same versions in another form.
+    pub(crate) fn map<R>(self, read: impl Fn(T) -> R) -> Stream<R> {
+        let seen = self.seen.into_iter().map(|Seen { version, at, uid, object, deleted }| {
+            let object = read(object);
+            Seen { version, at, uid, object, deleted }
+        });
+        Stream { seen: seen.collect(), gaps: self.gaps }
     }
 }
 
-/// Everything that was seen of one resource: itself, its `DaemonSet`, the revisions of that, and its pods.
+/// Everything that was seen of one resource: itself, its workload, the revisions of that, and its pods.
 #[derive(Clone, Debug)]
 pub struct Recording<K = LMCacheEngine> {
     pub(crate) name: String,
     pub(crate) started: Instant,
     /// The resource, in every version.
     pub objects: Stream<K>,
-    /// Its `DaemonSet`, without the pod template.
-    pub workloads: Stream<DaemonSet>,
-    /// The `DaemonSet`'s revisions, without their data.
-    pub revisions: Stream<ControllerRevision>,
+    /// Its `DaemonSet` or Deployment.
+    pub workloads: Stream<WorkloadState>,
+    /// The revisions of the workload's pod template.
+    pub revisions: Stream<Revision>,
     /// Its pods: metadata and status.
     pub pods: Stream<Pod>,
 }
@@ -74,7 +85,7 @@ impl<K: PhaseObject> Recording<K> {
             let Some(record) = seen.object.record() else {
                 continue;
             };
-            let uid = seen.object.uid();
+            let uid = seen.uid.clone();
             let generation = seen.object.meta().generation.unwrap_or_default();
             let status = Status { version: seen.version, at: seen.at, generation, record };
             match lives.iter_mut().find(|life| life.0 == uid) {
@@ -126,7 +137,7 @@ impl<K: PhaseObject> Recording<K> {
     ///
     /// The rules: the history is a path along the machine's edges, begins in Pending and is only added to; the phase is
     /// its end; the conditions agree with the phase; `lastTransitionTime` moves exactly when a condition's status does;
-    /// `observedGeneration` never decreases; and Ready is only claimed when the `DaemonSet`'s controller had observed the
+    /// `observedGeneration` never decreases; and Ready is only claimed when the workload's controller had observed the
     /// newest generation of its object and every live pod was new and available.
     pub fn assert_obeys_the_rules(&self) {
         assert!(!self.lives().is_empty(), "{} never had a status\n{}", self.name, self.timeline());
@@ -157,11 +168,10 @@ impl<K: PhaseObject> Recording<K> {
             entries.push(self.entry(it, &text));
         }
         entries.extend(self.workloads.seen.iter().map(|it| self.entry(it, &workload_line(&it.object))));
-        entries.extend(
-            self.revisions.seen.iter().map(|it| {
-                self.entry(it, &format!("ControllerRevision {} {}", it.object.name_any(), it.object.revision))
-            }),
-        );
+        entries.extend(self.revisions.seen.iter().map(|it| {
+            let Revision { kind, name, number, .. } = &it.object;
+            self.entry(it, &format!("{kind} {name}, revision {number}"))
+        }));
         entries.extend(self.pods.seen.iter().map(|it| self.entry(it, &pod_line(&it.object))));
         entries.sort_by_key(|entry| entry.0);
         let lines: Vec<_> = entries.into_iter().map(|entry| entry.1).collect();
@@ -175,16 +185,12 @@ impl<K: PhaseObject> Recording<K> {
     }
 }
 
-fn workload_line(set: &DaemonSet) -> String {
-    let status = set.status.clone().unwrap_or_default();
+fn workload_line(workload: &WorkloadState) -> String {
+    let WorkloadState { kind, generation, observed_generation, desired, updated, ready, available, .. } = workload;
     format!(
-        "DaemonSet generation {}, observed {}: desired {}, updated {}, ready {}, available {}",
-        set.metadata.generation.unwrap_or_default(),
-        status.observed_generation.unwrap_or_default(),
-        status.desired_number_scheduled,
-        status.updated_number_scheduled.unwrap_or_default(),
-        status.number_ready,
-        status.number_available.unwrap_or_default(),
+        "{kind} generation {generation}, observed {}: desired {desired}, updated {updated}, ready {ready}, available \
+         {available}",
+        observed_generation.unwrap_or_default(),
     )
 }
 
@@ -192,7 +198,7 @@ fn pod_line(pod: &Pod) -> String {
     format!(
         "Pod {} of {}{}{}",
         pod.name_any(),
-        rules::revision_hash(pod).unwrap_or("no revision"),
+        revision_hash(pod).unwrap_or("no revision"),
         if is_ready(pod) { ", ready" } else { ", not ready" },
         if pod.metadata.deletion_timestamp.is_some() { ", terminating" } else { "" },
     )

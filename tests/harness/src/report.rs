@@ -41,7 +41,7 @@ pub(crate) async fn full<K: PhaseObject>(
         }
     }
     text.push_str(&events(client, namespace, name).await);
-    text.push_str(&pods(client, namespace, &instance_selector(name)).await);
+    text.push_str(&pods(client, namespace, &instance_selector::<K>(name)).await);
     text
 }
 

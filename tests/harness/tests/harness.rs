@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use lmcache_crds::{LMCacheEngine, Phase};
 use lmcache_harness::{Harness, PhaseRecorder};
-use lmcache_states::{Children, Counts, Instance, Observation, Workload, advance};
+use lmcache_states::{Children, Counts, Instance, Observation, Wording, Workload, advance};
 use lmcache_testbed::annotation::{self, fail};
 use lmcache_testbed::{Cluster, ClusterOptions};
 use serde_json::json;
@@ -121,6 +121,8 @@ fn observation(engine: &LMCacheEngine, set: Option<&DaemonSet>, honesty: Honesty
         previous: Counts::default(),
         now: Timestamp::now(),
         progress_deadline: Duration::from_mins(10),
+        wording: Wording::Instances,
+        advisories: Vec::new(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use lmcache_crds::{Phase, PhaseRecord};
 use lmcache_states::conditions::{ALL_INSTANCES_READY, AVAILABLE, READY, RECONCILING, STALLED};
-use lmcache_states::is_converging;
+use lmcache_states::{Reason, is_converging};
 
 use super::Status;
 use crate::wait::condition;
@@ -33,7 +33,10 @@ fn with_phase(record: &PhaseRecord) -> Vec<String> {
     };
     let is_ready = phase == Phase::Ready;
     demand(status(READY) == Some(if is_ready { "True" } else { "False" }), "condition Ready says otherwise");
-    demand((status(RECONCILING) == Some("True")) == is_converging(phase), "condition Reconciling says otherwise");
+    // What the spec wants to be at rest is on its way to nothing.
+    let rests = record.reason.as_deref() == Some(Reason::ScaledToZero.as_str());
+    let on_its_way = is_converging(phase) && !rests;
+    demand((status(RECONCILING) == Some("True")) == on_its_way, "condition Reconciling says otherwise");
     demand(phase == Phase::Degraded || status(STALLED) != Some("True"), "condition Stalled is True");
     for type_ in [RECONCILING, STALLED] {
         demand(matches!(status(type_), None | Some("True")), "a condition that is only present while True is not True");
@@ -89,6 +92,25 @@ mod tests {
         lying.conditions.push(condition(type_, status, 0));
         let found = of_conditions(&life(&[lying]));
         assert!(found.iter().any(|it| it.contains(expected)), "{found:?}");
+    }
+
+    #[rstest]
+    #[case::at_rest("ScaledToZero", false, true)]
+    #[case::at_rest_and_yet_reconciling("ScaledToZero", true, false)]
+    #[case::nowhere_to_run("NoMatchingNodes", true, true)]
+    #[case::nowhere_to_run_and_not_reconciling("NoMatchingNodes", false, false)]
+    fn only_what_is_scaled_to_zero_may_rest_in_reconciled(
+        #[case] reason: &str,
+        #[case] reconciling: bool,
+        #[case] honest: bool,
+    ) {
+        let mut seen = record(&[Pending, Reconciled]);
+        seen.reason = Some(reason.to_owned());
+        if !reconciling {
+            seen.conditions.retain(|it| it.type_ != RECONCILING);
+        }
+        let found = of_conditions(&life(&[seen]));
+        assert_eq!(found.is_empty(), honest, "{found:?}");
     }
 
     #[rstest]

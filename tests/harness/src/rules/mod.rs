@@ -12,7 +12,7 @@ use lmcache_crds::PhaseRecord;
 
 pub(crate) use conditions::of_conditions;
 pub(crate) use history::{added, of_history};
-pub(crate) use readiness::{near_gap, of_readiness, revision_hash};
+pub(crate) use readiness::{near_gap, of_readiness};
 
 /// One status that was written.
 #[derive(Clone, Copy, Debug)]
