@@ -3,7 +3,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CLUSTER_DIR ?= .cluster
 NODES ?= 3
-ENGINES ?= 1000
+RESOURCES ?= 1000
+BENCH_KIND ?=
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,7 +14,7 @@ help: ## Lists the targets
 build: ## Builds target/release/manager
 	cargo build --release --locked --bin manager
 
-demo: build ## Shows an engine going from Pending to Ready on a real API server (Ctrl-C ends it)
+demo: build ## Shows an engine going from Pending to Ready on a real API server, then all three kinds (Ctrl-C ends it)
 	cargo run --release --locked -q -p lmcache-demo -- up --manager target/release/manager
 
 demo-down: ## Ends a demo that was left running
@@ -34,8 +35,8 @@ generate: ## Writes the CRD manifests, docs/api.md and the state diagram anew
 	cargo run --locked -q -p lmcache-crds --example generate
 	cargo run --locked -q -p lmcache-states --example diagram
 
-bench: build ## Measures the operator with ENGINES engines against a floor of plain clients
-	cargo run --release --locked -q -p lmcache-bench -- --engines $(ENGINES) --manager target/release/manager
+bench: build ## Measures RESOURCES resources, a third of each kind or all of BENCH_KIND, against a floor of plain clients
+	cargo run --release --locked -q -p lmcache-bench -- --resources $(RESOURCES) $(if $(BENCH_KIND),--kind $(BENCH_KIND)) --manager target/release/manager
 
 cluster-up: ## Starts a control plane with NODES simulated GPU nodes and prints its KUBECONFIG
 	cargo run --locked -q -p lmcache-testbed -- up --dir $(CLUSTER_DIR) --nodes $(NODES)

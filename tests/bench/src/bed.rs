@@ -1,4 +1,4 @@
-//! The clusters that are measured on, and the engines.
+//! The clusters that are measured on, and the operator.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,11 +6,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use kube::api::{ApiResource, PostParams};
-use lmcache_crds::{EngineSpec, L1Spec, LMCacheEngine, LMCacheEngineSpec};
+use kube::api::PostParams;
 use lmcache_testbed::{Cluster, ClusterOptions, Program};
 
+use crate::kinds::Kind;
 use crate::load::{Object, create_all};
+use crate::mix::Mix;
 
 /// Where everything is created.
 pub const NAMESPACE: &str = "bench";
@@ -38,25 +39,15 @@ pub async fn install(cluster: &Cluster) -> Result<()> {
     cluster.grant_operator(&text).await
 }
 
-/// Engine number `number`, counted from 0: nothing but what is required.
-pub fn engine(number: u32) -> LMCacheEngine {
-    let common = EngineSpec { l1: L1Spec { size_gb: 10.0 }, ..EngineSpec::default() };
-    let spec = LMCacheEngineSpec { common, ..LMCacheEngineSpec::default() };
-    let mut engine = LMCacheEngine::new(&name(number), spec);
-    engine.metadata.namespace = Some(NAMESPACE.to_owned());
-    engine
+/// Creates every resource in the order of the numbers.
+pub async fn create_resources(cluster: &Cluster, mix: &Mix) -> Result<()> {
+    let object = |(kind, number): (Kind, u32)| Object { resource: kind.resource(), body: kind.object(number) };
+    create_all(cluster, mix.members().map(object).collect()).await
 }
 
-/// Name of engine number `number`.
-pub fn name(number: u32) -> String {
-    format!("engine-{number:05}")
-}
-
-/// Creates `count` engines in the order of their numbers.
-pub async fn create_engines(cluster: &Cluster, count: u32) -> Result<()> {
-    let resource = ApiResource::erase::<LMCacheEngine>(&());
-    let object = |number| Ok(Object { resource: resource.clone(), body: serde_json::to_value(engine(number))? });
-    create_all(cluster, (0..count).map(object).collect::<Result<_>>()?).await
+/// How long it may take until so many resources are ready.
+pub fn patience(resources: u32) -> Duration {
+    Duration::from_mins(2) + Duration::from_secs(1) * resources
 }
 
 /// The operator's process.

@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
+use crate::edit::EditTimes;
 use crate::floor::FloorRun;
+use crate::kinds::Kind;
 use crate::run::OperatorRun;
 
-/// Bounds on what grows with the number of engines are for this many.
-pub const JUDGED_ENGINES: u32 = 1000;
-/// With fewer, what the operator asks once, and the edit, weigh too much in a figure per engine.
-const ENOUGH_ENGINES: u32 = 100;
+/// Bounds on what grows with the number of resources are for this many.
+pub const JUDGED: u32 = 1000;
+/// With fewer, what the operator asks once, and the edit, weigh too much in a figure per resource.
+const ENOUGH: u32 = 100;
 
 /// The convergence takes at most this many times as long as the floor.
 const TIME_FACTOR: f64 = 1.5;
-/// Requests per engine until all is quiet, Events included.
-const REQUESTS_PER_ENGINE: f64 = 10.0;
+/// Requests per resource until all is quiet, Events included.
+const REQUESTS_EACH: f64 = 10.0;
 /// Processor time in seconds until all is quiet.
 const CPU_SECONDS: f64 = 7.0;
 /// Peak of the resident memory in MiB.
@@ -55,24 +57,24 @@ pub struct Figure {
 
 /// How a figure is judged.
 struct Judge {
-    engines: u32,
+    resources: u32,
 }
 
 impl Judge {
-    /// A bound for [`JUDGED_ENGINES`] only.
+    /// A bound for [`JUDGED`] only.
     fn at_full_size(&self, met: bool) -> Verdict {
-        if self.engines == JUDGED_ENGINES { Verdict::of(met) } else { Verdict::NotJudged("for 1,000 engines only") }
+        if self.resources == JUDGED { Verdict::of(met) } else { Verdict::NotJudged("for 1,000 resources only") }
     }
 
-    /// A bound for [`ENOUGH_ENGINES`] or more.
+    /// A bound for [`ENOUGH`] or more.
     fn at_some_size(&self, met: bool) -> Verdict {
-        if self.engines >= ENOUGH_ENGINES { Verdict::of(met) } else { Verdict::NotJudged("for 100 engines or more") }
+        if self.resources >= ENOUGH { Verdict::of(met) } else { Verdict::NotJudged("for 100 resources or more") }
     }
 }
 
 /// Everything that is promised, in the order in which it is printed.
-pub fn figures(engines: u32, settled: Duration, run: &OperatorRun, floor: Option<&FloorRun>) -> Vec<Figure> {
-    let judge = Judge { engines };
+pub fn figures(resources: u32, settled: Duration, run: &OperatorRun, floor: Option<&FloorRun>) -> Vec<Figure> {
+    let judge = Judge { resources };
     let mut figures = vec![
         time(&judge, run, floor),
         requests(&judge, run, floor),
@@ -80,7 +82,7 @@ pub fn figures(engines: u32, settled: Duration, run: &OperatorRun, floor: Option
         memory(&judge, run),
         settled_requests(settled, run),
     ];
-    figures.extend(edit(run));
+    figures.extend(run.edits.iter().flat_map(|(kind, times)| edit(*kind, *times)));
     figures
 }
 
@@ -108,14 +110,14 @@ fn time(judge: &Judge, run: &OperatorRun, floor: Option<&FloorRun>) -> Figure {
 }
 
 fn requests(judge: &Judge, run: &OperatorRun, floor: Option<&FloorRun>) -> Figure {
-    let engines = judge.engines;
-    let each = per_engine(run.requests.total(), engines);
+    let resources = judge.resources;
+    let each = per_resource(run.requests.total(), resources);
     Figure {
-        name: "requests per engine".to_owned(),
+        name: "requests per resource".to_owned(),
         value: format!("{each:.2}"),
-        floor: floor.map(|floor| format!("{:.2}", per_engine(floor.requests.total(), engines))),
-        bound: format!("{REQUESTS_PER_ENGINE}"),
-        verdict: judge.at_some_size(each <= REQUESTS_PER_ENGINE),
+        floor: floor.map(|floor| format!("{:.2}", per_resource(floor.requests.total(), resources))),
+        bound: format!("{REQUESTS_EACH}"),
+        verdict: judge.at_some_size(each <= REQUESTS_EACH),
     }
 }
 
@@ -155,9 +157,9 @@ fn settled_requests(settled: Duration, run: &OperatorRun) -> Figure {
     }
 }
 
-fn edit(run: &OperatorRun) -> [Figure; 2] {
-    let figure = |name: &str, took: Option<Duration>| Figure {
-        name: name.to_owned(),
+fn edit(kind: Kind, times: Option<EditTimes>) -> [Figure; 2] {
+    let figure = |what: &str, took: Option<Duration>| Figure {
+        name: format!("edit of {kind}: {what}"),
         value: took.map_or_else(|| "-".to_owned(), |took| format!("{:.2} s", took.as_secs_f64())),
         floor: None,
         bound: format!("{EDIT_SECONDS} s"),
@@ -167,15 +169,15 @@ fn edit(run: &OperatorRun) -> [Figure; 2] {
         },
     };
     [
-        figure("edit, DaemonSet updated", run.edit.map(|edit| edit.carried)),
-        figure("edit, generation observed", run.edit.map(|edit| edit.observed)),
+        figure(&format!("{} updated", kind.workload()), times.map(|times| times.carried)),
+        figure("generation observed", times.map(|times| times.observed)),
     ]
 }
 
-/// A count divided by the number of engines.
+/// A count divided by the number of resources.
 #[allow(clippy::cast_precision_loss, reason = "requests of one run are few")]
-pub fn per_engine(count: u64, engines: u32) -> f64 {
-    count as f64 / f64::from(engines)
+pub fn per_resource(count: u64, resources: u32) -> f64 {
+    count as f64 / f64::from(resources)
 }
 
 /// KiB as MiB.
@@ -191,7 +193,6 @@ mod tests {
     use super::*;
     use crate::audit::Requests;
     use crate::machine::Usage;
-    use crate::run::EditTimes;
 
     /// A run that meets every bound, and a floor.
     fn good() -> (OperatorRun, FloorRun) {
@@ -200,7 +201,7 @@ mod tests {
             all_ready: second * 60,
             requests: requests_of(9_900),
             usage: Usage { cpu_seconds: 6.0, peak_memory: 50 * 1024 },
-            edit: Some(EditTimes { carried: second, observed: second * 2 }),
+            edits: Kind::ALL.map(|kind| (kind, Some(EditTimes { carried: second, observed: second * 2 }))).into(),
             settled: Some(Requests::default()),
             components: Vec::new(),
         };
@@ -213,8 +214,8 @@ mod tests {
         requests
     }
 
-    fn judged(engines: u32, run: &OperatorRun, floor: Option<&FloorRun>) -> Vec<(String, Verdict)> {
-        let figures = figures(engines, Duration::from_mins(1), run, floor);
+    fn judged(resources: u32, run: &OperatorRun, floor: Option<&FloorRun>) -> Vec<(String, Verdict)> {
+        let figures = figures(resources, Duration::from_mins(1), run, floor);
         figures.into_iter().map(|figure| (figure.name, figure.verdict)).collect()
     }
 
@@ -222,18 +223,19 @@ mod tests {
     fn a_run_within_all_bounds_meets_them_all() {
         let (run, floor) = good();
         let judged = judged(1000, &run, Some(&floor));
-        assert!(judged.len() == 7 && judged.iter().all(|(_, verdict)| *verdict == Verdict::Met), "{judged:?}");
+        assert!(judged.len() == 11 && judged.iter().all(|(_, verdict)| *verdict == Verdict::Met), "{judged:?}");
     }
 
     #[rstest]
     #[case("all ready after", |run: &mut OperatorRun| run.all_ready = Duration::from_secs(76))]
-    #[case("requests per engine", |run: &mut OperatorRun| run.requests = requests_of(10_001))]
+    #[case("requests per resource", |run: &mut OperatorRun| run.requests = requests_of(10_001))]
     #[case("CPU time of the operator", |run: &mut OperatorRun| run.usage.cpu_seconds = 7.01)]
     #[case("peak memory of the operator", |run: &mut OperatorRun| run.usage.peak_memory = 60 * 1024 + 1)]
     #[case("requests in 60 settled s", |run: &mut OperatorRun| run.settled = Some(requests_of(1)))]
     #[case("requests in 60 settled s", |run: &mut OperatorRun| run.settled = None)]
-    #[case("edit, DaemonSet updated", |run: &mut OperatorRun| edit_of(run).carried = Duration::from_millis(5001))]
-    #[case("edit, generation observed", |run: &mut OperatorRun| edit_of(run).observed = Duration::from_millis(5001))]
+    #[case("edit of LMCacheEngine: DaemonSet updated", |run: &mut OperatorRun| edit_of(run, 0).carried = LATE)]
+    #[case("edit of CacheBlendEngine: generation observed", |run: &mut OperatorRun| edit_of(run, 1).observed = LATE)]
+    #[case("edit of LMCacheCoordinator: Deployment updated", |run: &mut OperatorRun| edit_of(run, 2).carried = LATE)]
     fn a_figure_beyond_its_bound_is_missed(#[case] name: &str, #[case] spoil: impl Fn(&mut OperatorRun)) {
         let (mut run, floor) = good();
         spoil(&mut run);
@@ -242,12 +244,14 @@ mod tests {
         assert!(missed.len() == 1 && missed[0].0 == name, "{judged:?}");
     }
 
-    fn edit_of(run: &mut OperatorRun) -> &mut EditTimes {
-        run.edit.get_or_insert(EditTimes { carried: Duration::ZERO, observed: Duration::ZERO })
+    const LATE: Duration = Duration::from_millis(5001);
+
+    fn edit_of(run: &mut OperatorRun, index: usize) -> &mut EditTimes {
+        run.edits[index].1.get_or_insert(EditTimes { carried: Duration::ZERO, observed: Duration::ZERO })
     }
 
     #[test]
-    fn bounds_for_a_thousand_engines_are_not_held_against_another_number() {
+    fn bounds_for_a_thousand_resources_are_not_held_against_another_number() {
         let (mut run, floor) = good();
         run.usage = Usage { cpu_seconds: 100.0, peak_memory: 1 << 20 };
         run.all_ready = Duration::from_hours(1);
@@ -256,21 +260,22 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_per_engine_is_judged_when_there_are_enough_of_them() {
+    fn a_figure_per_resource_is_judged_when_there_are_enough_of_them() {
         let (mut run, _) = good();
         run.requests = requests_of(1100);
-        for (engines, verdict) in [(99, Verdict::NotJudged("for 100 engines or more")), (100, Verdict::Missed)] {
-            let judged = judged(engines, &run, None);
-            assert!(judged.contains(&("requests per engine".to_owned(), verdict)), "{judged:?}");
+        for (resources, verdict) in [(99, Verdict::NotJudged("for 100 resources or more")), (100, Verdict::Missed)] {
+            let judged = judged(resources, &run, None);
+            assert!(judged.contains(&("requests per resource".to_owned(), verdict)), "{judged:?}");
         }
     }
 
     #[test]
     fn what_was_not_measured_is_not_judged() {
         let (mut run, _) = good();
-        (run.edit, run.settled) = (None, None);
+        run.edits = Kind::ALL.map(|kind| (kind, None)).into();
+        run.settled = None;
         let figures = figures(1000, Duration::ZERO, &run, None);
         let open = figures.iter().filter(|figure| matches!(figure.verdict, Verdict::NotJudged(_))).count();
-        assert!(open == 4 && all_met(&figures), "{figures:?}");
+        assert!(open == 8 && all_met(&figures), "{figures:?}");
     }
 }

@@ -1,6 +1,6 @@
-//! `bench`: what the operator costs with many engines, beside a floor without any operator.
+//! `bench`: what the operator costs with many resources, beside a floor without any operator.
 //!
-//! The engines exist before the operator starts; one simulated node runs them all. Ends with 0 when every bound was
+//! The resources, a third of each kind, exist before the operator starts; one simulated node runs them all. Ends with 0 when every bound was
 //! kept, with 1 when one was missed, with 2 when nothing could be measured.
 
 mod audit;
@@ -9,8 +9,10 @@ mod edit;
 mod figures;
 mod fleet;
 mod floor;
+mod kinds;
 mod load;
 mod machine;
+mod mix;
 mod progress;
 mod report;
 mod run;
@@ -23,17 +25,23 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Measures the operator with many engines, and a floor: the same children created by eight plain clients.
+use kinds::Kind;
+use mix::Mix;
+
+/// Measures the operator with many resources, and a floor: the same children created by eight plain clients.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
     /// The operator's binary; by default target/release/manager beside this program's folder
     #[arg(long, value_name = "FILE")]
     manager: Option<PathBuf>,
-    /// How many engines there are; some bounds hold for 1,000 only
-    #[arg(long, value_name = "COUNT", default_value_t = figures::JUDGED_ENGINES,
+    /// How many resources there are; some bounds hold for 1,000 only
+    #[arg(long, value_name = "COUNT", default_value_t = figures::JUDGED,
         value_parser = clap::value_parser!(u32).range(1..=50_000))]
-    engines: u32,
+    resources: u32,
+    /// Kinds that they are of, in equal parts; by default all
+    #[arg(long = "kind", value_name = "KIND", value_enum, value_delimiter = ',', default_values_t = Kind::ALL)]
+    kinds: Vec<Kind>,
     /// How long requests are counted when all is quiet; 0 leaves it out
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     settled_seconds: u64,
@@ -76,20 +84,21 @@ async fn interrupted() -> Result<()> {
 async fn bench(cli: &Cli) -> Result<bool> {
     let manager = manager(cli.manager.clone())?;
     let machine = machine::Machine::this()?;
+    let mix = Mix::new(&cli.kinds, cli.resources);
     let settled = Duration::from_secs(cli.settled_seconds);
-    let run = run::measure(&manager, cli.engines, settled).await?;
-    let floor = if cli.skip_floor { None } else { Some(floor::measure(cli.engines).await?) };
+    let run = run::measure(&manager, &mix, settled).await?;
+    let floor = if cli.skip_floor { None } else { Some(floor::measure(&mix).await?) };
 
-    let figures = figures::figures(cli.engines, settled, &run, floor.as_ref());
-    println!("Engines: {}, on one simulated node\nMachine: {machine}\n", cli.engines);
+    let figures = figures::figures(mix.count(), settled, &run, floor.as_ref());
+    println!("Resources: {mix}, on one simulated node\nMachine: {machine}\n");
     println!("{}", report::figures(&figures));
     println!("Requests of the operator until all was quiet, without watches and leases:");
-    println!("{}", report::requests(&run.requests, cli.engines));
+    println!("{}", report::requests(&run.requests, mix.count()));
     if let Some(settled) = run.settled.as_ref().filter(|settled| settled.total() > 0) {
-        println!("Requests in the settled time:\n{}", report::requests(settled, cli.engines));
+        println!("Requests in the settled time:\n{}", report::requests(settled, mix.count()));
     }
     if let Some(floor) = &floor {
-        println!("Requests of the eight plain clients:\n{}", report::requests(&floor.requests, cli.engines));
+        println!("Requests of the eight plain clients:\n{}", report::requests(&floor.requests, mix.count()));
     }
     println!("Peak memory of the cluster:");
     print!("{}", report::components(&run.components, floor.as_ref().map(|floor| floor.components.as_slice())));

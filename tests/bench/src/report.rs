@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use lmcache_testbed::ComponentMemory;
 
 use crate::audit::Requests;
-use crate::figures::{Figure, Verdict, mib, per_engine};
+use crate::figures::{Figure, Verdict, mib, per_resource};
 
 /// Figures, floor and bounds side by side.
 pub fn figures(figures: &[Figure]) -> String {
@@ -23,19 +23,21 @@ pub fn figures(figures: &[Figure]) -> String {
 }
 
 /// Requests by verb and resource.
-pub fn requests(requests: &Requests, engines: u32) -> String {
-    let mut rows = vec![["verb", "resource", "requests", "per engine", "refused"].map(str::to_owned)];
+pub fn requests(requests: &Requests, resources: u32) -> String {
+    let mut rows = vec![["verb", "resource", "requests", "per resource", "refused"].map(str::to_owned)];
     for (verb, resource, count) in requests.rows() {
         rows.push([
             verb.to_owned(),
             resource.to_owned(),
             count.all.to_string(),
-            format!("{:.2}", per_engine(count.all, engines)),
+            format!("{:.2}", per_resource(count.all, resources)),
             count.refused.to_string(),
         ]);
     }
     let total = requests.total();
-    rows.push(["all", "", &total.to_string(), &format!("{:.2}", per_engine(total, engines)), ""].map(str::to_owned));
+    rows.push(
+        ["all", "", &total.to_string(), &format!("{:.2}", per_resource(total, resources)), ""].map(str::to_owned),
+    );
     table(&rows)
 }
 
@@ -74,13 +76,13 @@ mod tests {
     #[test]
     fn columns_are_aligned_and_lines_do_not_end_in_blanks() {
         let mut counted = Requests::default();
-        counted.add("patch", "lmcacheengines/status", true);
+        counted.add("patch", "lmcachecoordinators/status", true);
         (0..3).for_each(|_| counted.add("create", "events", false));
         let expected = "\
-\u{20} verb    resource               requests  per engine  refused
-\u{20} create  events                 3         1.50        0
-\u{20} patch   lmcacheengines/status  1         0.50        1
-\u{20} all                            4         2.00
+\u{20} verb    resource                    requests  per resource  refused
+\u{20} create  events                      3         1.50          0
+\u{20} patch   lmcachecoordinators/status  1         0.50          1
+\u{20} all                                 4         2.00
 ";
         assert_eq!(requests(&counted, 2), expected);
     }

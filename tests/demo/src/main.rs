@@ -1,6 +1,7 @@
-//! `demo`: one command shows an engine going from Pending to Ready on a real API server.
+//! `demo`: one command shows an engine going from Pending to Ready on a real API server, then all three kinds.
 
 mod folder;
+mod kinds;
 mod kubelet;
 mod rows;
 mod scene;
@@ -21,7 +22,7 @@ use stage::Stage;
 /// How a shell reports a program that an interrupt has ended.
 const INTERRUPTED: u8 = 130;
 
-/// Shows an engine going from Pending to Ready on a real Kubernetes API server.
+/// Shows an engine going from Pending to Ready on a real Kubernetes API server, then all three kinds.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {

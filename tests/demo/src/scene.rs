@@ -1,16 +1,17 @@
-//! The story: an engine is created and gets ready, then its spec changes and it is rolled over.
+//! The story: an engine is created and gets ready, its spec changes and it is rolled over, and the other kinds join it.
 
 use std::future::Future;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kube::Api;
 use kube::api::{Patch, PatchParams};
-use lmcache_crds::{LMCacheEngine, Phase};
-use serde_json::json;
+use kube::{Api, Client};
+use lmcache_crds::{LMCacheEngine, Phase, PhaseRecord};
+use serde_json::{Value, json};
 
 use crate::folder::Folder;
+use crate::kinds::{self, Kinds};
 use crate::rows::Rows;
 use crate::screen::{Columns, Screen};
 use crate::stage::Stage;
@@ -79,24 +80,47 @@ pub async fn play(stage: &mut Stage, folder: &mut Folder, manager: &Path, once: 
     screen.heading("$ kubectl get lmc -o wide -w")?;
     let first = watched(stage, until_ready(&mut table, &mut rows, 1)).await?;
 
-    let change = json!({"spec": {"server": {"maxWorkers": 4}}});
-    screen.heading(&format!("$ kubectl patch lmc {NAME} --type merge -p '{change}'"))?;
-    let engines = Api::<LMCacheEngine>::namespaced(client.clone(), NAMESPACE);
-    let changed = engines.patch(NAME, &PatchParams::default(), &Patch::Merge(&change)).await?;
-    let generation = changed.metadata.generation.context("the engine has no generation")?;
+    let generation = patch(screen, &client, &json!({"spec": {"server": {"maxWorkers": 4}}})).await?;
     let last = watched(stage, until_ready(&mut table, &mut rows, generation)).await?;
+    drop(rows);
 
     tell::history(screen, &last)?;
     tell::conditions(screen, &last)?;
-    tell::events(screen, client, &last).await?;
+    tell::events(screen, client.clone(), &last).await?;
+    three_kinds(screen, stage, &client).await?;
     tell::look_around(screen, stage.cluster()?, &folder.path("operator.log"), &metrics)?;
-    walked(&first)?;
+    walked(NAME, tell::record(&first))?;
     *told = true;
     if once {
         return Ok(());
     }
     screen.line("\nCtrl-C ends it. Until then, what happens to the engine is shown here.")?;
-    watched(stage, onwards(screen, &mut table, &mut rows)).await
+    let mut rows = Rows::open(client, NAMESPACE, NAME).await?;
+    watched(stage, onwards(screen, &mut Table::new(screen), &mut rows)).await
+}
+
+/// Adds a `CacheBlendEngine` and a coordinator, lets the engine join it, and shows all three when they are Ready.
+async fn three_kinds(screen: Screen, stage: &mut Stage, client: &Client) -> Result<()> {
+    screen.heading("Three kinds side by side")?;
+    screen.line("A coordinator, and a CacheBlendEngine that reports to it:")?;
+    let mut all = Kinds::open(screen, client).await?;
+    screen.heading("$ kubectl apply -f tests/demo/kinds.yaml")?;
+    kinds::MANIFEST.lines().try_for_each(|line| screen.line(&format!("  {line}")))?;
+    stage.cluster()?.apply_yaml(kinds::MANIFEST).await?;
+
+    screen.line("\nThe engine from before joins them. Its servers get one more argument, so it is rolled over:")?;
+    let change = json!({"spec": {"coordinator": {"ref": {"name": kinds::COORDINATOR}}}});
+    let generation = patch(screen, client, &change).await?;
+    watched(stage, all.until_ready(generation)).await?;
+    kinds::tell(screen, stage.cluster()?).await
+}
+
+/// Changes the engine's spec, and shows how. Returns the generation that has the change.
+async fn patch(screen: Screen, client: &Client, change: &Value) -> Result<i64> {
+    screen.heading(&format!("$ kubectl patch lmc {NAME} --type merge -p '{change}'"))?;
+    let engines = Api::<LMCacheEngine>::namespaced(client.clone(), NAMESPACE);
+    let changed = engines.patch(NAME, &PatchParams::default(), &Patch::Merge(change)).await?;
+    changed.metadata.generation.context("the engine has no generation")
 }
 
 /// Does something as long as the operator runs.
@@ -113,8 +137,9 @@ async fn until_ready(table: &mut Table, rows: &mut Rows, generation: i64) -> Res
     let search = async {
         loop {
             let engine = table.next(rows).await?.context("the engine was deleted")?;
-            let status = engine.status.as_ref().map(|status| &status.record);
-            if status.is_some_and(|it| it.phase == Phase::Ready && it.observed_generation >= Some(generation)) {
+            if tell::record(&engine)
+                .is_some_and(|it| it.phase == Phase::Ready && it.observed_generation >= Some(generation))
+            {
                 return Ok(engine);
             }
             last = Some(engine);
@@ -136,13 +161,13 @@ async fn onwards(screen: Screen, table: &mut Table, rows: &mut Rows) -> Result<(
     }
 }
 
-/// Fails when the history of a new engine lacks a phase.
-fn walked(engine: &LMCacheEngine) -> Result<()> {
-    let steps = engine.status.iter().flat_map(|status| &status.record.phase_transitions);
+/// Fails when the history of a new resource lacks a phase.
+pub fn walked(name: &str, record: Option<&PhaseRecord>) -> Result<()> {
+    let steps = record.into_iter().flat_map(|record| &record.phase_transitions);
     let mut path = vec![Phase::Pending];
     path.extend(steps.map(|step| step.to));
     let missing: Vec<_> = EXPECTED.iter().filter(|phase| !path.contains(phase)).map(ToString::to_string).collect();
-    ensure!(missing.is_empty(), "the engine never was {}", missing.join(", "));
+    ensure!(missing.is_empty(), "{name} never was {}", missing.join(", "));
     Ok(())
 }
 
@@ -170,12 +195,8 @@ mod tests {
         let steps: Vec<_> = path.iter().map(|to| json!({
             "from": "Pending", "to": to, "reason": "R", "message": "", "generation": 1, "time": "2026-01-01T00:00:00Z",
         })).collect();
-        let engine = serde_json::from_value(json!({
-            "apiVersion": "lmcache.lmcache.ai/v1alpha1", "kind": "LMCacheEngine",
-            "metadata": {"name": NAME}, "spec": {"l1": {"sizeGB": 1}}, "status": {"phaseTransitions": steps},
-        }))
-        .unwrap();
-        let found = walked(&engine).err().map(|error| error.to_string());
-        assert_eq!(found, missing.map(|phases| format!("the engine never was {phases}")));
+        let record: PhaseRecord = serde_json::from_value(json!({"phaseTransitions": steps})).unwrap();
+        let found = walked("demo", Some(&record)).err().map(|error| error.to_string());
+        assert_eq!(found, missing.map(|phases| format!("demo never was {phases}")));
     }
 }

@@ -76,6 +76,7 @@ pub fn look_around(screen: Screen, cluster: &Cluster, log: &Path, metrics: &str)
     let lines = [
         format!("export KUBECONFIG={}", cluster.admin_kubeconfig_path().display()),
         format!("alias kubectl={}", cluster.kubectl_path().display()),
+        "kubectl get lmcache".to_owned(),
         format!("kubectl describe lmc {NAME}"),
         format!("kubectl wait --for=condition=Ready lmc/{NAME}"),
         format!("kubectl annotate pod --all {}=true    # loses the instances", annotation::LOSE),
@@ -87,7 +88,8 @@ pub fn look_around(screen: Screen, cluster: &Cluster, log: &Path, metrics: &str)
     Ok(())
 }
 
-fn record(engine: &LMCacheEngine) -> Option<&PhaseRecord> {
+/// The part of the status that tells of phases.
+pub fn record(engine: &LMCacheEngine) -> Option<&PhaseRecord> {
     engine.status.as_ref().map(|status| &status.record)
 }
 
