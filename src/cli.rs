@@ -5,6 +5,7 @@ mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
@@ -56,6 +57,8 @@ pub struct Options {
     pub cross_namespace_secrets: CrossNamespaceSecrets,
     /// How many resources are reconciled at once; at least 1.
     pub max_concurrent_reconciles: u16,
+    /// Pause between two rounds in which the cache servers are asked for their hits; `None` means never.
+    pub cache_metrics_interval: Option<Duration>,
     /// Level or filter of the log.
     pub log_level: String,
     /// Looks of the log.
@@ -147,6 +150,9 @@ struct Flags {
     /// How many resources are reconciled at once; the children of one are applied together
     #[arg(long, value_name = "COUNT", default_value = "2", value_parser = clap::value_parser!(u16).range(1..=1024))]
     max_concurrent_reconciles: u16,
+    /// How often the cache servers are asked for their hits, as 60s or 5m; 0 never
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = values::interval)]
+    cache_metrics_interval: values::Interval,
 
     /// error, warn, info, debug or trace, or a filter as target=level,...
     #[arg(long, value_name = "LEVEL", value_parser = NonEmptyStringValueParser::new())]
@@ -245,6 +251,7 @@ impl Flags {
             cluster_domain: self.cluster_domain,
             cross_namespace_secrets: self.cross_namespace_secrets,
             max_concurrent_reconciles: self.max_concurrent_reconciles,
+            cache_metrics_interval: self.cache_metrics_interval.0,
             log_level,
             log_format,
             warnings,

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::cli::{COMMIT, Options, VERSION};
+use crate::controllers::hits::{Hits, Sampler, candidates};
 use crate::controllers::queue::Queue;
 use crate::controllers::wake::Wakeups;
 use crate::controllers::{self, Context, Memories, Resources, SharedContext};
@@ -115,10 +116,15 @@ async fn work(
     watches: &mut JoinSet<()>,
 ) -> Result<(), StartupError> {
     let namespaces = namespaces(options);
+    let engines = (Resources::<LMCacheEngine>::new(&namespaces), Resources::<CacheBlendEngine>::new(&namespaces));
+    if let Some(interval) = options.cache_metrics_interval {
+        let sources = vec![candidates(engines.0.cache.clone()), candidates(engines.1.cache.clone())];
+        watches.spawn(Sampler { context: context.clone(), interval, sources }.run());
+    }
     let kinds = [
         coordinators.serve(context, &namespaces, watches),
-        Resources::<LMCacheEngine>::new(&namespaces).serve(context, &namespaces, watches),
-        Resources::<CacheBlendEngine>::new(&namespaces).serve(context, &namespaces, watches),
+        engines.0.serve(context, &namespaces, watches),
+        engines.1.serve(context, &namespaces, watches),
     ];
     let mut workers = controllers::work(context, kinds, options.max_concurrent_reconciles);
     info!("Started the controllers");
@@ -163,6 +169,7 @@ fn context(
         queue,
         wakeups,
         memories: Memories::default(),
+        hits: Hits::default(),
         shutdown: shutdown.clone(),
     })
 }

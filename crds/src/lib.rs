@@ -23,8 +23,8 @@ pub use resolve::{
 pub use schema::{crds, reference_markdown};
 pub use spec::*;
 pub use status::{
-    CoordinatorStatus, Endpoint, EngineStatus, MAX_ENDPOINTS, MAX_TRANSITIONS, Phase, PhaseRecord, PhaseTransition,
-    Report, kubernetes_time,
+    CacheStatus, CoordinatorStatus, Endpoint, EngineStatus, MAX_ENDPOINTS, MAX_TRANSITIONS, Phase, PhaseRecord,
+    PhaseTransition, Report, kubernetes_time,
 };
 pub use validation::{
     BadValue, FieldError, MAX_NAME_LENGTH, join_errors, malformed, validate, validate_cache_blend, validate_coordinator,

@@ -125,6 +125,31 @@ pub struct Endpoint {
     pub lost_since: Option<Time>,
 }
 
+/// What the cache servers count, summed over the instances of an engine. The sums grow only, also when servers restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CacheStatus {
+    /// Tokens that lookups found in the cache.
+    pub hit_tokens: i64,
+    /// Tokens that lookups asked for.
+    pub requested_tokens: i64,
+    /// hitTokens in per cent of requestedTokens with one decimal, such as 63.4%; absent before the first lookup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hit_rate: Option<String>,
+    /// When the servers were asked.
+    pub sampled_at: Time,
+}
+
+impl CacheStatus {
+    /// Counts at a time, with their rate.
+    pub fn new(hit_tokens: i64, requested_tokens: i64, sampled_at: Timestamp) -> Self {
+        #[allow(clippy::cast_precision_loss, reason = "a share with three digits")]
+        let hit_rate =
+            (requested_tokens > 0).then(|| format!("{:.1}%", 100.0 * hit_tokens as f64 / requested_tokens as f64));
+        CacheStatus { hit_tokens, requested_tokens, hit_rate, sampled_at: kubernetes_time(sampled_at) }
+    }
+}
+
 /// Status of `LMCacheEngine` and `CacheBlendEngine`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -144,6 +169,9 @@ pub struct EngineStatus {
     /// Available instances of any revision (DaemonSet `status.numberAvailable`).
     #[serde(default)]
     pub available_instances: i32,
+    /// Hits of the cache, where its servers publish them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheStatus>,
     /// Instances sorted by node name; at most 256, those that are not ready are kept first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Endpoint>,
@@ -195,6 +223,8 @@ pub struct Report {
     pub ready: i32,
     /// Available instances of any revision.
     pub available: i32,
+    /// Hits of the cache; coordinators have none.
+    pub cache: Option<CacheStatus>,
     /// URL at which the resource is reached; engines have none.
     pub endpoint: Option<String>,
     /// The instances, at most [`MAX_ENDPOINTS`].
@@ -211,6 +241,7 @@ impl From<&EngineStatus> for Report {
             updated: status.updated_instances,
             ready: status.ready_instances,
             available: status.available_instances,
+            cache: status.cache.clone(),
             endpoint: None,
             endpoints: status.endpoints.clone(),
             endpoints_truncated: status.endpoints_truncated,
@@ -226,6 +257,7 @@ impl From<Report> for EngineStatus {
             updated_instances: report.updated,
             ready_instances: report.ready,
             available_instances: report.available,
+            cache: report.cache,
             endpoints: report.endpoints,
             endpoints_truncated: report.endpoints_truncated,
         }
@@ -240,6 +272,7 @@ impl From<&CoordinatorStatus> for Report {
             updated: status.updated_replicas,
             ready: status.ready_replicas,
             available: status.available_replicas,
+            cache: None,
             endpoint: status.endpoint.clone(),
             endpoints: status.endpoints.clone(),
             endpoints_truncated: status.endpoints_truncated,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use common::{decode, texts};
 use lmcache_crds::{
-    CoordinatorStatus, Endpoint, EngineStatus, FieldError, HashAlgorithm, LMCacheCoordinatorSpec, LogLevel, Phase,
-    PhaseRecord, Report, validate_coordinator,
+    CacheStatus, CoordinatorStatus, Endpoint, EngineStatus, FieldError, HashAlgorithm, LMCacheCoordinatorSpec,
+    LogLevel, Phase, PhaseRecord, Report, validate_coordinator,
 };
 use rstest::rstest;
 use serde_json::json;
@@ -139,6 +139,7 @@ fn report() -> Report {
         updated: 3,
         ready: 2,
         available: 1,
+        cache: None,
         endpoint: None,
         endpoints: vec![Endpoint { node_name: "n".to_owned(), ready: true, ..Endpoint::default() }],
         endpoints_truncated: Some(5),
@@ -147,7 +148,9 @@ fn report() -> Report {
 
 #[test]
 fn a_report_survives_the_status_of_every_kind() {
-    assert_eq!(Report::from(&EngineStatus::from(report())), report());
+    let cache = Some(CacheStatus::new(1, 3, jiff::Timestamp::UNIX_EPOCH));
+    let engine = Report { cache, ..report() };
+    assert_eq!(Report::from(&EngineStatus::from(engine.clone())), engine);
     let report = Report { endpoint: Some("http://co.cache.svc:9300".to_owned()), ..report() };
     let status = CoordinatorStatus::from(report.clone());
     let counts = (status.replicas, status.updated_replicas, status.ready_replicas, status.available_replicas);

@@ -64,6 +64,7 @@ const ENGINES: &[Meant] = &[
     ("status.readyInstances", "default", "D81"),
     ("status.updatedInstances", "added", "phases.md"),
     ("status.availableInstances", "added", "phases.md"),
+    ("status.cache", "added", "observability.md"),
     ("status.endpoints[].revision", "added", "phases.md: instances of the current revision"),
     ("status.endpoints[].lostSince", "added", "phases.md: lost instances"),
 ];

@@ -8,6 +8,7 @@ use lmcache_crds::{Phase, Report};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +25,8 @@ struct State {
     ready: i32,
     updated: i32,
     conditions: Box<[(Arc<str>, i8)]>,
+    /// Hit and requested tokens.
+    tokens: Option<(i64, i64)>,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +55,7 @@ impl EngineSeries {
             ready: status.ready,
             updated: status.updated,
             conditions,
+            tokens: status.cache.as_ref().map(|cache| (cache.hit_tokens, cache.requested_tokens)),
         };
         inner.engines.insert(Key { kind, namespace: namespace.into(), name: name.into() }, state);
     }
@@ -90,6 +94,10 @@ fn condition_value(status: &str) -> i8 {
 }
 
 impl Key {
+    fn identity(&self) -> [(&'static str, &str); 3] {
+        [("kind", self.kind), ("namespace", &self.namespace), ("name", &self.name)]
+    }
+
     fn labels<'a>(&'a self, name: &'static str, value: &'a str) -> [(&'static str, &'a str); 4] {
         [("kind", self.kind), ("namespace", &self.namespace), ("name", &self.name), (name, value)]
     }
@@ -103,7 +111,8 @@ impl Collector for EngineSeries {
         }
         encode_phases(&inner, &mut encoder)?;
         encode_instances(&inner, &mut encoder)?;
-        encode_conditions(&inner, &mut encoder)
+        encode_conditions(&inner, &mut encoder)?;
+        encode_tokens(&inner, &mut encoder)
     }
 }
 
@@ -136,6 +145,21 @@ fn encode_conditions(inner: &Inner, encoder: &mut DescriptorEncoder) -> Result<(
     for (key, state) in &inner.engines {
         for (condition, value) in &state.conditions {
             ConstGauge::new(i64::from(*value)).encode(family.encode_family(&key.labels("type", condition))?)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode_tokens(inner: &Inner, encoder: &mut DescriptorEncoder) -> Result<(), std::fmt::Error> {
+    let found = "Tokens that lookups found in the cache, summed over the engine's instances.";
+    let asked = "Tokens that lookups asked the cache for, summed over the engine's instances.";
+    let families = [("cache_hit_tokens", found, true), ("cache_requested_tokens", asked, false)];
+    for (name, help, hits) in families {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (key, state) in &inner.engines {
+            let Some((hit, requested)) = state.tokens else { continue };
+            let value = u64::try_from(if hits { hit } else { requested }).unwrap_or_default();
+            ConstCounter::new(value).encode(family.encode_family(&key.identity())?)?;
         }
     }
     Ok(())

@@ -94,6 +94,22 @@ fn an_engine_that_is_deleted_takes_its_series_with_it() {
 }
 
 #[test]
+fn an_engine_shows_its_hits_once_they_are_known() {
+    let metrics = metrics();
+    metrics.engine_state(KIND, "team-a", "engine", &status(Phase::Ready));
+    assert!(!metrics.encode().contains("hit_tokens_total{"), "{}", metrics.encode());
+    let cache = Some(lmcache_crds::CacheStatus::new(5, 9, at(0)));
+    metrics.engine_state(KIND, "team-a", "engine", &Report { cache, ..status(Phase::Ready) });
+    assert_lines(
+        &metrics.encode(),
+        &[
+            r#"lmcache_operator_cache_hit_tokens_total{kind="LMCacheEngine",namespace="team-a",name="engine"} 5"#,
+            r#"lmcache_operator_cache_requested_tokens_total{kind="LMCacheEngine",namespace="team-a",name="engine"} 9"#,
+        ],
+    );
+}
+
+#[test]
 fn a_condition_that_went_away_leaves_no_series() {
     let metrics = metrics();
     let mut reconciling = status(Phase::Rolling);

@@ -31,11 +31,29 @@ fn no_flag_gives_the_documented_defaults() {
         cluster_domain: "cluster.local".to_owned(),
         cross_namespace_secrets: CrossNamespaceSecrets::Consent,
         max_concurrent_reconciles: 2,
+        cache_metrics_interval: Some(Duration::from_secs(60)),
         log_level: "info".to_owned(),
         log_format: LogFormat::Auto,
         warnings: Vec::new(),
     };
     assert_eq!(options(&[]), expected);
+}
+
+#[rstest]
+#[case("0", Some(None))]
+#[case("30s", Some(Some(30)))]
+#[case("5m", Some(Some(300)))]
+#[case("24h", Some(Some(86_400)))]
+#[case("25h", None)]
+#[case("60", None)]
+#[case("s", None)]
+#[case("1.5s", None)]
+#[case("-1s", None)]
+#[case("ä", None)]
+fn the_interval_of_cache_metrics_is_a_duration_or_off(#[case] text: &str, #[case] expected: Option<Option<u64>>) {
+    let read = read(&[&format!("--cache-metrics-interval={text}")]);
+    let read = read.map(|options| options.cache_metrics_interval.map(|interval| interval.as_secs()));
+    assert_eq!(read.ok(), expected, "{text}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
 
 use lmcache_observability::LogFormat;
 
@@ -51,6 +52,30 @@ pub(super) fn bind(text: &str) -> Result<Bind, String> {
         None => host,
     };
     Ok(Bind::At(ListenAddress { host: host.to_owned(), port }))
+}
+
+/// A pause between two rounds; `None` means that there are no rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Interval(pub(super) Option<Duration>);
+
+/// A whole number with the unit `s`, `m` or `h`, at least a second; or 0.
+pub(super) fn interval(text: &str) -> Result<Interval, String> {
+    if text == "0" || text == "0s" {
+        return Ok(Interval(None));
+    }
+    let wanted = || "want a duration such as 60s or 5m, or 0 to switch it off".to_owned();
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wanted)?;
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(wanted()),
+    };
+    let number: u64 = number.parse().map_err(|_| wanted())?;
+    let seconds = number.checked_mul(unit).filter(|seconds| (1..=86_400).contains(seconds));
+    seconds
+        .map(|seconds| Interval(Some(Duration::from_secs(seconds))))
+        .ok_or_else(|| "want between 1s and 24h, or 0".to_owned())
 }
 
 /// What Go's flag package reads as a boolean.

@@ -2,6 +2,7 @@
 
 mod children;
 mod controller;
+pub mod hits;
 mod kinds;
 mod memory;
 pub mod queue;
@@ -27,6 +28,7 @@ use crate::cli::CrossNamespaceSecrets;
 use crate::observe::{Cache, Caches, Guarded};
 use crate::publish::Reporter;
 use crate::render;
+use hits::Hits;
 use queue::Queue;
 use wake::Wakeups;
 
@@ -52,6 +54,8 @@ pub struct Context {
     pub wakeups: Wakeups,
     /// What is remembered.
     pub memories: Memories,
+    /// What the cache servers count.
+    pub hits: Hits,
     /// Cancelled when the process should stop.
     pub shutdown: CancellationToken,
 }
@@ -60,6 +64,7 @@ impl Context {
     /// Forgets a resource that is gone, with its series.
     pub fn forget(&self, ticket: &queue::Ticket) {
         self.memories.forget(ticket);
+        self.hits.forget(ticket);
         self.wakeups.forget(ticket);
         self.metrics.forget(ticket.0, &ticket.1.namespace, &ticket.1.name);
     }

@@ -301,6 +301,7 @@ impl<K: Managed> Reconciler<K> {
             updated: counts.filter(|c| c.observed).map_or(0, |c| c.updated),
             ready: counts.map_or(0, |c| c.ready),
             available: counts.map_or(0, |c| c.available),
+            cache: self.context.hits.of(&(K::KIND, subject.key.clone())).or_else(|| before.cache.clone()),
             endpoint,
             endpoints,
             endpoints_truncated,

@@ -87,6 +87,11 @@ where
         self.part(namespace)?.store.get(&reference)
     }
 
+    /// Everything.
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.parts.iter().flat_map(|part| part.store.state()).collect()
+    }
+
     /// The object of that name, of a kind without namespaces.
     pub fn get_cluster(&self, name: &str) -> Option<Arc<K>> {
         self.parts.first()?.store.get(&ObjectRef::new_with(name, self.dynamic.clone()))

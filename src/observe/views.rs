@@ -81,6 +81,9 @@ pub struct PodStatusView {
     /// Address of the node.
     #[serde(rename = "hostIP")]
     pub host_ip: Option<String>,
+    /// Address of the pod.
+    #[serde(rename = "podIP")]
+    pub pod_ip: Option<String>,
     /// Only `Ready` and `PodScheduled` are kept.
     pub conditions: Vec<PodCondition>,
     /// Init containers.

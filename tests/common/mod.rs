@@ -61,6 +61,8 @@ impl Operator {
             "--metrics-secure=false".to_owned(),
             "--health-probe-bind-address=127.0.0.1:0".to_owned(),
             "--log-format=json".to_owned(),
+            // Simulated pods have addresses, but nobody answers there.
+            "--cache-metrics-interval=0".to_owned(),
         ];
         args.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let binary = Path::new(env!("CARGO_BIN_EXE_manager"));

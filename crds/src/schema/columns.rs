@@ -2,16 +2,18 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
 
-/// Columns between `PHASE` and `AGE`: name, type, path; and the path of `UPDATED`.
+type Row = &'static [(&'static str, &'static str, &'static str)];
+
+/// Columns between `PHASE` and `AGE`, and those between `REASON` and `MESSAGE` with `-o wide`: name, type, path.
 pub(super) struct Counts {
-    between: &'static [(&'static str, &'static str, &'static str)],
-    updated: &'static str,
+    between: Row,
+    wide: Row,
 }
 
 /// Counts of the engine kinds.
 pub(super) const INSTANCES: Counts = Counts {
     between: &[("Ready", "integer", ".status.readyInstances"), ("Desired", "integer", ".status.desiredInstances")],
-    updated: ".status.updatedInstances",
+    wide: &[("Updated", "integer", ".status.updatedInstances"), ("Hit-Rate", "string", ".status.cache.hitRate")],
 };
 
 /// Counts of the coordinator, and its address.
@@ -21,18 +23,17 @@ pub(super) const REPLICAS: Counts = Counts {
         ("Replicas", "integer", ".status.replicas"),
         ("Endpoint", "string", ".status.endpoint"),
     ],
-    updated: ".status.updatedReplicas",
+    wide: &[("Updated", "integer", ".status.updatedReplicas")],
 };
 
-/// All columns, in their order; `UPDATED` and `MESSAGE` only with `-o wide`.
+/// All columns, in their order; those after `REASON` only with `-o wide`.
 pub(super) fn columns(counts: &Counts) -> Vec<CustomResourceColumnDefinition> {
     let phase = column("Phase", "string", ".status.phase");
-    let between = counts.between.iter().map(|(name, type_, path)| column(name, type_, path));
+    let row = |row: Row| row.iter().map(|(name, type_, path)| column(name, type_, path));
     let age = column("Age", "date", ".metadata.creationTimestamp");
     let reason = column("Reason", "string", ".status.reason");
-    let updated = wide(column("Updated", "integer", counts.updated));
-    let message = wide(column("Message", "string", ".status.message"));
-    std::iter::once(phase).chain(between).chain([age, reason, updated, message]).collect()
+    let details = row(counts.wide).chain([column("Message", "string", ".status.message")]).map(wide);
+    std::iter::once(phase).chain(row(counts.between)).chain([age, reason]).chain(details).collect()
 }
 
 fn column(name: &str, type_: &str, path: &str) -> CustomResourceColumnDefinition {
