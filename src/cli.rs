@@ -2,6 +2,7 @@
 //! environment in, [`Options`] out.
 
 mod values;
+mod webhooks;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,7 +12,9 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use lmcache_observability::{DEFAULT_FILTER, LogFormat};
 
+pub(crate) use values::url_host;
 pub use values::{Bind, ListenAddress};
+pub use webhooks::{WebhookCertificates, WebhookOptions};
 
 /// Version of this build, from the workspace manifest.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -45,9 +48,11 @@ pub struct Options {
     pub metrics: MetricsOptions,
     /// Where `/healthz` and `/readyz` are served.
     pub health: Bind,
+    /// Where webhooks are served and with which certificate; `None` when they are switched off.
+    pub webhooks: Option<WebhookOptions>,
     /// Whether to wait for the Lease before working.
     pub leader_elect: bool,
-    /// Namespace of the Lease; `None` means the pod's own, or the kubeconfig's.
+    /// Namespace of the Lease and of the webhook certificates; `None` means the pod's own, or the kubeconfig's.
     pub leader_election_namespace: Option<String>,
     /// Namespaces to work in, sorted; empty means all.
     pub watch_namespaces: Vec<String>,
@@ -98,7 +103,7 @@ pub struct CertificateFiles {
     args_override_self = true,
     disable_version_flag = true,
     after_help = "Flags may be written with one dash or two; a boolean flag is switched off by =false.\n\
-        RUST_LOG wins over --log-level. ENABLE_WEBHOOKS=false says that no webhooks are expected."
+        RUST_LOG wins over --log-level. ENABLE_WEBHOOKS=false switches the webhooks off."
 )]
 struct Flags {
     /// Kubeconfig file; empty means KUBECONFIG, then the cluster that the process runs in
@@ -133,7 +138,7 @@ struct Flags {
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = values::boolean)]
     leader_elect: bool,
-    /// Namespace of the Lease; by default the pod's own, or the kubeconfig's
+    /// Namespace of the Lease and of the webhook certificates; by default the pod's own, or the kubeconfig's
     #[arg(long, value_name = "NAMESPACE", value_parser = values::namespace)]
     leader_election_namespace: Option<String>,
 
@@ -161,15 +166,8 @@ struct Flags {
     #[arg(long, value_name = "FORMAT", value_parser = values::log_format)]
     log_format: Option<LogFormat>,
 
-    /// Folder of the webhook certificate
-    #[arg(long, value_name = "FOLDER")]
-    webhook_cert_path: Option<OsString>,
-    /// File name of the webhook certificate
-    #[arg(long, value_name = "FILE")]
-    webhook_cert_name: Option<String>,
-    /// File name of the webhook key
-    #[arg(long, value_name = "FILE")]
-    webhook_cert_key: Option<String>,
+    #[command(flatten)]
+    webhooks: webhooks::WebhookFlags,
 
     /// As --log-format=human --log-level=debug; =false as json and info
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
@@ -210,7 +208,8 @@ where
         let text = format!("manager {VERSION} ({COMMIT})\n");
         return Err(clap::Error::raw(clap::error::ErrorKind::DisplayVersion, text));
     }
-    Ok(flags.into_options(environment(ENABLE_WEBHOOKS).as_deref()))
+    let enabled = environment(ENABLE_WEBHOOKS).as_deref() != Some("false");
+    flags.into_options(enabled).map_err(|text| command.error(clap::error::ErrorKind::ArgumentConflict, text))
 }
 
 /// `-metrics-secure` is as good as `--metrics-secure`; `-h` and `-V` stay what they are.
@@ -226,9 +225,10 @@ fn double_dash(argument: OsString) -> OsString {
 }
 
 impl Flags {
-    fn into_options(self, enable_webhooks: Option<&str>) -> Options {
-        let warnings = self.warnings(enable_webhooks);
+    fn into_options(self, enable_webhooks: bool) -> Result<Options, String> {
+        let mut warnings = self.warnings();
         let (log_level, log_format) = self.logging();
+        let webhooks = self.webhooks.into_options(self.enable_http2, &mut warnings)?;
         let certificate = (!self.metrics_cert_path.is_empty()).then(|| {
             let folder = PathBuf::from(self.metrics_cert_path);
             CertificateFiles {
@@ -236,7 +236,7 @@ impl Flags {
                 key: folder.join(self.metrics_cert_key),
             }
         });
-        Options {
+        Ok(Options {
             kubeconfig: (!self.kubeconfig.is_empty()).then(|| PathBuf::from(self.kubeconfig)),
             metrics: MetricsOptions {
                 bind: self.metrics_bind_address,
@@ -245,6 +245,7 @@ impl Flags {
                 http2: self.enable_http2,
             },
             health: self.health_probe_bind_address,
+            webhooks: webhooks.filter(|_| enable_webhooks),
             leader_elect: self.leader_elect,
             leader_election_namespace: self.leader_election_namespace,
             watch_namespaces: self.watch_namespaces.0,
@@ -255,7 +256,7 @@ impl Flags {
             log_level,
             log_format,
             warnings,
-        }
+        })
     }
 
     /// Our own flags win over the zap ones, and those over `--zap-devel`, which sets both at once.
@@ -270,28 +271,14 @@ impl Flags {
         (level.to_owned(), format)
     }
 
-    fn warnings(&self, enable_webhooks: Option<&str>) -> Vec<String> {
+    fn warnings(&self) -> Vec<String> {
         let without_effect =
             |flag: &str| format!("Flag {flag} has no effect: log lines have one time format and no stack traces");
-        let no_webhooks = |asked: &str| format!("{asked} has no effect: this version serves no webhooks yet");
         let given = [
             (self.zap_stacktrace_level.is_some(), "--zap-stacktrace-level"),
             (self.zap_time_encoding.is_some(), "--zap-time-encoding"),
         ];
-        let mut warnings: Vec<String> =
-            given.into_iter().filter(|(given, _)| *given).map(|(_, flag)| without_effect(flag)).collect();
-        let given = [
-            (self.webhook_cert_path.is_some(), "--webhook-cert-path"),
-            (self.webhook_cert_name.is_some(), "--webhook-cert-name"),
-            (self.webhook_cert_key.is_some(), "--webhook-cert-key"),
-        ];
-        warnings.extend(
-            given.into_iter().filter(|(given, _)| *given).map(|(_, flag)| no_webhooks(&format!("Flag {flag}"))),
-        );
-        if let Some(value) = enable_webhooks.filter(|value| *value != "false") {
-            warnings.push(no_webhooks(&format!("Environment variable {ENABLE_WEBHOOKS}={value}")));
-        }
-        warnings
+        given.into_iter().filter(|(given, _)| *given).map(|(_, flag)| without_effect(flag)).collect()
     }
 }
 

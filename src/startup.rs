@@ -1,5 +1,7 @@
 //! Start and orderly stop.
 
+mod webhooks;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +12,7 @@ use kube::{Client, Config};
 use lmcache_crds::{CacheBlendEngine, LMCacheCoordinator, LMCacheEngine};
 use lmcache_observability::Metrics;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -22,8 +24,9 @@ use crate::controllers::{self, Context, Memories, Resources, SharedContext};
 use crate::observe::{Cache, Guarded, Opener};
 use crate::publish::Reporter;
 use crate::render;
-use crate::serving::leader::{LeaderConfig, LeaderError, Leadership};
+use crate::serving::leader::{LeaderConfig, LeaderError, Leadership, own_namespace};
 use crate::serving::{Readiness, ServeConfig, ServeError, Servers};
+use webhooks::Webhooks;
 
 /// How long reconciles that are under way may take to end after the signal to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -81,11 +84,17 @@ pub async fn run(options: Options) -> Result<(), StartupError> {
     let readiness = Readiness::default();
     readiness.awaiting([CACHES]);
     let servers = Servers::bind(ServeConfig::from(&options))?;
-    let serving = tokio::spawn(servers.run(metrics.clone(), readiness.clone(), client.clone(), shutdown.clone()));
+    let webhooks = Webhooks::bind(&options, &readiness)?;
+    let serving = servers.run(metrics.clone(), readiness.clone(), client.clone(), shutdown.clone());
+    let mut serving = vec![tokio::spawn(serving)];
 
     let mut watches = JoinSet::new();
     let coordinators = Resources::new(&namespaces(&options));
     let context = context(&options, client.clone(), &metrics, &shutdown, coordinators.cache.clone(), &mut watches);
+    if let Some(webhooks) = webhooks {
+        let namespace = own_namespace(options.leader_election_namespace.as_deref(), &default_namespace);
+        serving.push(webhooks.start(&context, namespace, readiness.clone(), &mut watches));
+    }
     if until(&shutdown, synced(&context)).await.is_none() {
         return stopped(serving).await;
     }
@@ -198,9 +207,11 @@ async fn until<F: Future>(shutdown: &CancellationToken, future: F) -> Option<F::
     }
 }
 
-async fn stopped(serving: tokio::task::JoinHandle<Result<(), ServeError>>) -> Result<(), StartupError> {
-    if let Ok(result) = serving.await {
-        result?;
+async fn stopped(serving: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), StartupError> {
+    for server in serving {
+        if let Ok(result) = server.await {
+            result?;
+        }
     }
     info!("Stopped");
     Ok(())

@@ -55,6 +55,41 @@ impl ApplyOutcome {
     }
 }
 
+/// What a webhook did with an object; label `outcome` of `lmcache_operator_webhook_requests_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WebhookOutcome {
+    /// A pod was connected to an engine.
+    Injected,
+    /// A pod stays as it is, with a reason on it.
+    Skipped,
+    /// The object passes as it is.
+    Allowed,
+    /// The object is refused.
+    Denied,
+    /// Something went wrong; the object passes as it is, or the request was none.
+    Error,
+}
+
+impl WebhookOutcome {
+    /// The label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            WebhookOutcome::Injected => "injected",
+            WebhookOutcome::Skipped => "skipped",
+            WebhookOutcome::Allowed => "allowed",
+            WebhookOutcome::Denied => "denied",
+            WebhookOutcome::Error => "error",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct WebhookRequest {
+    pub webhook: &'static str,
+    pub outcome: &'static str,
+    pub reason: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Kind {
     pub kind: &'static str,

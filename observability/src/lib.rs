@@ -13,6 +13,6 @@ mod metrics;
 mod process;
 
 pub use api_requests::{ApiRequestsLayer, ApiRequestsService};
-pub use labels::{ApplyOutcome, ReconcileResult};
+pub use labels::{ApplyOutcome, ReconcileResult, WebhookOutcome};
 pub use logging::{DEFAULT_FILTER, LogFormat, LoggingError, init_logging};
 pub use metrics::{Metrics, ReconcileInFlight};

@@ -16,7 +16,7 @@ use crate::api_requests::ApiRequestsLayer;
 use crate::engines::EngineSeries;
 use crate::labels::{
     ApiRequest, Apply, ApplyOutcome, BuildInfo, Kind, KindError, KindPhase, KindResult, ReconcileResult, Transition,
-    WatchRestart,
+    WatchRestart, WebhookOutcome, WebhookRequest,
 };
 use crate::process::ProcessCollector;
 
@@ -30,6 +30,9 @@ const RECONCILE_BUCKETS: [f64; 12] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025,
 
 /// Seconds, of one request to the API server up to its response head.
 const REQUEST_BUCKETS: [f64; 10] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+/// Seconds. A decision takes microseconds, a live read on a cache miss the time of a request.
+const WEBHOOK_BUCKETS: [f64; 11] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
@@ -52,6 +55,9 @@ struct Families {
     api_request_duration: Histograms<ApiRequest>,
     watch_restarts: Family<WatchRestart, Counter>,
     leader: Gauge,
+    webhook_requests: Family<WebhookRequest, Counter>,
+    webhook_duration: Histograms<WebhookRequest>,
+    webhook_certificate_expiry: Family<[(&'static str, &'static str); 0], Gauge>,
 }
 
 impl Metrics {
@@ -71,6 +77,9 @@ impl Metrics {
             api_request_duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
             watch_restarts: Family::default(),
             leader: Gauge::default(),
+            webhook_requests: Family::default(),
+            webhook_duration: Family::new_with_constructor(|| Histogram::new(WEBHOOK_BUCKETS)),
+            webhook_certificate_expiry: Family::default(),
         };
         families.register();
         families.register_build_info(version, commit);
@@ -150,6 +159,25 @@ impl Metrics {
         self.0.leader.set(i64::from(leads));
     }
 
+    /// A webhook (`cacheblend`, `lmcache`, `validating`) has answered a request after `took`. `reason` is one of a fixed list
+    /// of words.
+    pub fn webhook_request(
+        &self,
+        webhook: &'static str,
+        outcome: WebhookOutcome,
+        reason: &'static str,
+        took: Duration,
+    ) {
+        let labels = WebhookRequest { webhook, outcome: outcome.as_str(), reason };
+        self.0.webhook_requests.get_or_create(&labels).inc();
+        self.0.webhook_duration.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// When the webhook certificate that is served ends. There is no such series while none is served.
+    pub fn webhook_certificate_expires(&self, at: Timestamp) {
+        self.0.webhook_certificate_expiry.get_or_create(&[]).set(at.as_second());
+    }
+
     /// Everything, in the `OpenMetrics` 1.0 text format.
     pub fn encode(&self) -> String {
         let mut out = String::new();
@@ -200,6 +228,21 @@ impl Families {
         );
         r.register("watch_restarts", "Watches begun anew after a failure", self.watch_restarts.clone());
         r.register("leader", "1 while this process leads, 0 otherwise", self.leader.clone());
+        r.register(
+            "webhook_requests",
+            "Requests that webhooks answered, by what came of them",
+            self.webhook_requests.clone(),
+        );
+        r.register(
+            "webhook_duration_seconds",
+            "Time from a whole request to a webhook to its answer",
+            self.webhook_duration.clone(),
+        );
+        r.register(
+            "webhook_certificate_expiry_timestamp_seconds",
+            "When the webhook certificate that is served ends, in seconds since 1970",
+            self.webhook_certificate_expiry.clone(),
+        );
         r.register_collector(Box::new(Arc::clone(&self.engines)));
     }
 

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
 use clap::error::ErrorKind;
 use proptest::prelude::*;
 use rstest::rstest;
@@ -19,12 +21,26 @@ fn at(host: &str, port: u16) -> Bind {
     Bind::At(ListenAddress { host: host.to_owned(), port })
 }
 
+fn self_managed(seconds: u64, url: Option<&str>) -> WebhookCertificates {
+    WebhookCertificates::SelfManaged { validity: Duration::from_secs(seconds), url: url.map(str::to_owned) }
+}
+
+fn files(certificate: &str, key: &str) -> WebhookCertificates {
+    WebhookCertificates::Files(CertificateFiles { certificate: certificate.into(), key: key.into() })
+}
+
 #[test]
 fn no_flag_gives_the_documented_defaults() {
     let expected = Options {
         kubeconfig: None,
         metrics: MetricsOptions { bind: Bind::Off, secure: true, certificate: None, http2: false },
         health: at("", 8081),
+        webhooks: Some(WebhookOptions {
+            address: ListenAddress { host: String::new(), port: 9443 },
+            http2: false,
+            certificates: self_managed(90 * 86_400, None),
+            prefix: "lmcache-operator".to_owned(),
+        }),
         leader_elect: false,
         leader_election_namespace: None,
         watch_namespaces: Vec::new(),
@@ -65,7 +81,10 @@ fn the_arguments_of_the_deployment_are_read() {
         "--webhook-cert-path=/tmp/k8s-webhook-server/serving-certs",
     ]);
     assert_eq!((&read.metrics.bind, read.leader_elect, &read.health), (&at("", 8443), true, &at("", 8081)));
-    assert_eq!(read.warnings, ["Flag --webhook-cert-path has no effect: this version serves no webhooks yet"]);
+    let folder = "/tmp/k8s-webhook-server/serving-certs";
+    let expected = files(&format!("{folder}/tls.crt"), &format!("{folder}/tls.key"));
+    assert_eq!(read.webhooks.map(|webhooks| webhooks.certificates), Some(expected));
+    assert!(read.warnings.is_empty(), "{:?}", read.warnings);
 }
 
 #[rstest]
@@ -136,6 +155,17 @@ fn every_flag_of_our_own_is_read() {
 #[case(&["--zap-encoder=xml"], "--zap-encoder", "want json or console")]
 #[case(&["--zap-log-level=0"], "--zap-log-level", "want debug, info, error, panic")]
 #[case(&["--metrics-cert-name="], "--metrics-cert-name", "")]
+#[case(&["--webhook-certs=vault"], "--webhook-certs", "want self-managed, cert-manager, path or a folder")]
+#[case(&["--webhook-cert-validity=9s"], "--webhook-cert-validity", "between 10s and 36500d")]
+#[case(&["--webhook-cert-validity="], "--webhook-cert-validity", "")]
+#[case(&["--webhook-cert-validity=5"], "--webhook-cert-validity", "want a duration such as 90d")]
+#[case(&["--webhook-cert-validity=9999999999999999999999d"], "--webhook-cert-validity", "want a duration")]
+#[case(&["--webhook-url=http://127.0.0.1:1"], "--webhook-url", "want https://host:port")]
+#[case(&["--webhook-url=https://127.0.0.1"], "--webhook-url", "want https://host:port")]
+#[case(&["--webhook-url=https://h:1/path"], "--webhook-url", "want https://host:port")]
+#[case(&["--webhook-url=https://h:1", "--webhook-certs=path"], "--webhook-url", "needs --webhook-certs=self-managed")]
+#[case(&["--webhook-prefix=A"], "--webhook-prefix", "want lower case letters")]
+#[case(&["--webhook-bind-address=9443"], "--webhook-bind-address", "want [host]:port")]
 #[case(&["--leader-elct"], "--leader-elct", "similar argument exists: '--leader-elect'")]
 #[case(&["-metrics-bind-adress=:8443"], "--metrics-bind-adress", "'--metrics-bind-address'")]
 #[case(&["--leader-elect", "false"], "'false'", "")]
@@ -169,14 +199,54 @@ fn zap_flags_without_a_counterpart_are_accepted_with_a_warning() {
 }
 
 #[rstest]
-#[case(None, 0)]
-#[case(Some("false"), 0)]
-#[case(Some("true"), 1)]
-#[case(Some(""), 1)]
-fn webhooks_asked_for_by_the_environment_are_answered_by_a_warning(#[case] value: Option<&str>, #[case] count: usize) {
+#[case(None, true)]
+#[case(Some("false"), false)]
+#[case(Some("true"), true)]
+#[case(Some("False"), true)]
+#[case(Some(""), true)]
+fn only_exactly_false_switches_the_webhooks_off(#[case] value: Option<&str>, #[case] expected: bool) {
     let environment = |name: &str| (name == "ENABLE_WEBHOOKS").then(|| value.map(str::to_owned)).flatten();
     let read = parse(["manager"], environment).unwrap();
-    assert_eq!(read.warnings.len(), count, "{read:?}");
+    assert_eq!(read.webhooks.is_some(), expected, "{read:?}");
+    assert!(read.warnings.is_empty(), "{read:?}");
+}
+
+#[rstest]
+#[case(&["--webhook-certs=self-managed"], self_managed(90 * 86_400, None))]
+#[case(&["--webhook-cert-validity=1h30m"], self_managed(5400, None))]
+#[case(&["-webhook-url", "https://127.0.0.1:9443/"], self_managed(90 * 86_400, Some("https://127.0.0.1:9443")))]
+#[case(&["--webhook-url=https://[::1]:0"], self_managed(90 * 86_400, Some("https://[::1]:0")))]
+#[case(&["--webhook-cert-path=/c", "--webhook-cert-name=a", "--webhook-cert-key=b"], files("/c/a", "/c/b"))]
+#[case(&["--webhook-certs=path", "--webhook-cert-path=/c"], files("/c/tls.crt", "/c/tls.key"))]
+#[case(&["--webhook-certs=cert-manager", "--webhook-cert-path=/c"], files("/c/tls.crt", "/c/tls.key"))]
+#[case(&["--webhook-certs=/c"], files("/c/tls.crt", "/c/tls.key"))]
+fn a_webhook_certificate_comes_in_one_of_three_ways(#[case] flags: &[&str], #[case] expected: WebhookCertificates) {
+    let read = options(flags);
+    assert!(read.warnings.is_empty(), "{read:?}");
+    assert_eq!(read.webhooks.map(|webhooks| webhooks.certificates), Some(expected), "{flags:?}");
+}
+
+#[test]
+fn files_without_a_folder_are_where_the_reference_looks() {
+    let folder = std::env::temp_dir().join("k8s-webhook-server/serving-certs");
+    let expected = CertificateFiles { certificate: folder.join("tls.crt"), key: folder.join("tls.key") };
+    let read = options(&["--webhook-certs=cert-manager"]).webhooks.map(|webhooks| webhooks.certificates);
+    assert_eq!(read, Some(WebhookCertificates::Files(expected)));
+}
+
+#[test]
+fn the_webhook_server_is_called_as_it_is_told() {
+    let read = options(&["--webhook-bind-address=127.0.0.1:1", "--webhook-prefix=release", "--enable-http2"]);
+    let webhooks = read.webhooks.unwrap();
+    assert_eq!((webhooks.address.to_string().as_str(), webhooks.prefix.as_str()), ("127.0.0.1:1", "release"));
+    assert!(webhooks.http2);
+    assert_eq!(options(&["--webhook-bind-address=0"]).webhooks, None);
+}
+
+#[test]
+fn a_folder_that_is_not_read_is_named() {
+    let read = options(&["--webhook-certs=self-managed", "--webhook-cert-path=/c"]);
+    assert_eq!(read.warnings, ["Flag --webhook-cert-path has no effect with --webhook-certs=self-managed"]);
 }
 
 #[rstest]

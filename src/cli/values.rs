@@ -108,6 +108,59 @@ pub(super) fn domain(text: &str) -> Result<String, String> {
     Err("want a DNS domain such as cluster.local".to_owned())
 }
 
+/// Shortest lifetime of a certificate, and the longest that every clock can count.
+const VALIDITY: std::ops::RangeInclusive<u64> = 10..=100 * 365 * 86_400;
+
+/// `90d`, `2160h`, `1h30m`.
+pub(super) fn validity(text: &str) -> Result<Duration, String> {
+    let wanted = || "want a duration such as 90d, 2160h or 1h30m".to_owned();
+    let (mut seconds, mut rest) = (0_u64, text);
+    while !rest.is_empty() {
+        let unit = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wanted)?;
+        let number: u64 = rest[..unit].parse().map_err(|_| wanted())?;
+        let factor = match rest.as_bytes()[unit] {
+            b'd' => 86_400,
+            b'h' => 3600,
+            b'm' => 60,
+            b's' => 1,
+            _ => return Err(wanted()),
+        };
+        seconds = number.checked_mul(factor).and_then(|more| seconds.checked_add(more)).ok_or_else(wanted)?;
+        rest = &rest[unit + 1..];
+    }
+    if VALIDITY.contains(&seconds) {
+        return Ok(Duration::from_secs(seconds));
+    }
+    Err("want a duration between 10s and 36500d".to_owned())
+}
+
+/// `https://host:port`, without a path.
+pub(super) fn webhook_url(text: &str) -> Result<String, String> {
+    let wanted = || "want https://host:port, without a path".to_owned();
+    let text = text.strip_suffix('/').unwrap_or(text);
+    let rest = text.strip_prefix("https://").ok_or_else(wanted)?;
+    match bind(rest) {
+        Ok(Bind::At(address)) if !address.host.is_empty() => Ok(text.to_owned()),
+        _ => Err(wanted()),
+    }
+}
+
+/// The host of a [`webhook_url`], without brackets, and its port.
+pub(crate) fn url_host(url: &str) -> Option<ListenAddress> {
+    match bind(url.strip_prefix("https://")?) {
+        Ok(Bind::At(address)) => Some(address),
+        _ => None,
+    }
+}
+
+/// What names of objects can begin with; the longest name has 34 more characters.
+pub(super) fn name_prefix(text: &str) -> Result<String, String> {
+    if is_dns_label(text) && text.len() <= 47 {
+        return Ok(text.to_owned());
+    }
+    Err("want lower case letters, digits and inner dashes, at most 47".to_owned())
+}
+
 /// RFC 1123.
 fn is_dns_label(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

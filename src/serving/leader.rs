@@ -51,10 +51,8 @@ impl LeaderConfig {
     /// The Lease of the operator with the usual 15 s, 10 s and 2 s. The namespace is `namespace` when it is given, else the
     /// pod's own, else `fallback` (the client's default namespace).
     pub fn new(namespace: Option<&str>, fallback: &str) -> Result<Self, LeaderError> {
-        let own = || std::fs::read_to_string(NAMESPACE_FILE).ok().map(|text| text.trim().to_owned());
-        let namespace = namespace.map(str::to_owned).or_else(own).filter(|text| !text.is_empty());
         Ok(LeaderConfig {
-            namespace: namespace.unwrap_or_else(|| fallback.to_owned()),
+            namespace: own_namespace(namespace, fallback),
             name: LEASE_NAME.to_owned(),
             identity: identity()?,
             lease_duration: Duration::from_secs(15),
@@ -62,6 +60,13 @@ impl LeaderConfig {
             retry_period: Duration::from_secs(2),
         })
     }
+}
+
+/// The operator's own namespace: `given`, else the pod's, else `fallback`.
+pub fn own_namespace(given: Option<&str>, fallback: &str) -> String {
+    let own = || std::fs::read_to_string(NAMESPACE_FILE).ok().map(|text| text.trim().to_owned());
+    let namespace = given.map(str::to_owned).or_else(own).filter(|text| !text.is_empty());
+    namespace.unwrap_or_else(|| fallback.to_owned())
 }
 
 /// Why there is no leadership.

@@ -1,6 +1,7 @@
 //! What the process serves and how it comes to lead: health, metrics, leader election.
 
 pub mod leader;
+pub mod webhooks;
 
 mod authorization;
 mod http;
@@ -63,6 +64,9 @@ pub enum ServeError {
     /// The metrics certificate cannot be used.
     #[error("cannot serve metrics over HTTPS: {0}")]
     Certificate(#[from] CertificateError),
+    /// The webhook server cannot speak TLS.
+    #[error("cannot serve webhooks: {0}")]
+    WebhookTls(#[source] rustls::Error),
     /// A server ended although nobody asked it to.
     #[error("server of {flag} failed: {source}")]
     Failed {
@@ -85,8 +89,8 @@ impl Servers {
     /// Opens every socket of `config`, so that an address in use ends the start and not the run.
     pub fn bind(config: ServeConfig) -> Result<Self, ServeError> {
         Ok(Servers {
-            health: listen(HEALTH_FLAG, &config.health)?,
-            metrics: listen(METRICS_FLAG, &config.metrics.bind)?,
+            health: listen_unless_off(HEALTH_FLAG, &config.health)?,
+            metrics: listen_unless_off(METRICS_FLAG, &config.metrics.bind)?,
             options: config.metrics,
         })
     }
@@ -128,12 +132,18 @@ pub async fn serve(
     Servers::bind(config)?.run(metrics, readiness, client, shutdown).await
 }
 
-fn listen(flag: &'static str, bind: &Bind) -> Result<Option<(TcpListener, SocketAddr)>, ServeError> {
-    let Bind::At(address) = bind else { return Ok(None) };
+fn listen_unless_off(flag: &'static str, bind: &Bind) -> Result<Option<(TcpListener, SocketAddr)>, ServeError> {
+    match bind {
+        Bind::Off => Ok(None),
+        Bind::At(address) => listen(flag, address).map(Some),
+    }
+}
+
+fn listen(flag: &'static str, address: &ListenAddress) -> Result<(TcpListener, SocketAddr), ServeError> {
     let open = || {
         let listener = open(address)?;
         let local = listener.local_addr()?;
-        Ok(Some((listener, local)))
+        Ok((listener, local))
     };
     open().map_err(|source| ServeError::Bind { flag, address: address.clone(), source })
 }
