@@ -16,11 +16,12 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::admission::Engines;
 use crate::cli::{COMMIT, Options, VERSION};
 use crate::controllers::hits::{Hits, Sampler, candidates};
 use crate::controllers::queue::Queue;
 use crate::controllers::wake::Wakeups;
-use crate::controllers::{self, Context, Memories, Resources, SharedContext};
+use crate::controllers::{self, Context, Memories, Reconcile, Resources, SharedContext};
 use crate::observe::{Cache, Guarded, Opener};
 use crate::publish::Reporter;
 use crate::render;
@@ -89,12 +90,16 @@ pub async fn run(options: Options) -> Result<(), StartupError> {
     let mut serving = vec![tokio::spawn(serving)];
 
     let mut watches = JoinSet::new();
-    let coordinators = Resources::new(&namespaces(&options));
-    let context = context(&options, client.clone(), &metrics, &shutdown, coordinators.cache.clone(), &mut watches);
+    let kinds = Kinds::new(&namespaces(&options));
+    let context =
+        context(&options, client.clone(), &metrics, &shutdown, kinds.coordinators.cache.clone(), &mut watches);
+    let engines = kinds.engines(&context);
     if let Some(webhooks) = webhooks {
         let namespace = own_namespace(options.leader_election_namespace.as_deref(), &default_namespace);
-        serving.push(webhooks.start(&context, namespace, readiness.clone(), &mut watches));
+        serving.push(webhooks.start(&context, engines, namespace, readiness.clone(), &mut watches));
     }
+    // Also on a replica that does not lead: its webhooks look into the same caches.
+    let reconcilers = kinds.watch(&options, &context, &mut watches);
     if until(&shutdown, synced(&context)).await.is_none() {
         return stopped(serving).await;
     }
@@ -109,7 +114,7 @@ pub async fn run(options: Options) -> Result<(), StartupError> {
     } else {
         metrics.set_leader(true);
     }
-    work(&options, &context, coordinators, leadership.as_mut(), &mut watches).await?;
+    work(&options, &context, reconcilers, leadership.as_mut()).await?;
     if let Some(leadership) = leadership {
         leadership.release().await;
     }
@@ -120,22 +125,14 @@ pub async fn run(options: Options) -> Result<(), StartupError> {
 async fn work(
     options: &Options,
     context: &SharedContext,
-    coordinators: Resources<LMCacheCoordinator>,
+    reconcilers: Reconcilers,
     leadership: Option<&mut Leadership>,
-    watches: &mut JoinSet<()>,
 ) -> Result<(), StartupError> {
-    let namespaces = namespaces(options);
-    let engines = (Resources::<LMCacheEngine>::new(&namespaces), Resources::<CacheBlendEngine>::new(&namespaces));
-    if let Some(interval) = options.cache_metrics_interval {
-        let sources = vec![candidates(engines.0.cache.clone()), candidates(engines.1.cache.clone())];
-        watches.spawn(Sampler { context: context.clone(), interval, sources }.run());
+    let mut workers = controllers::work(context, reconcilers.kinds, options.max_concurrent_reconciles);
+    if let Some(sampler) = reconcilers.sampler {
+        let shutdown = context.shutdown.clone();
+        workers.spawn(async move { shutdown.run_until_cancelled(sampler.run()).await.unwrap_or_default() });
     }
-    let kinds = [
-        coordinators.serve(context, &namespaces, watches),
-        engines.0.serve(context, &namespaces, watches),
-        engines.1.serve(context, &namespaces, watches),
-    ];
-    let mut workers = controllers::work(context, kinds, options.max_concurrent_reconciles);
     info!("Started the controllers");
     let lost = async {
         match leadership {
@@ -152,6 +149,54 @@ async fn work(
         warn!("Gave up reconciles that did not end within {} s", STOP_LIMIT.as_secs());
     }
     Ok(())
+}
+
+/// The resources of every kind.
+struct Kinds {
+    coordinators: Resources<LMCacheCoordinator>,
+    lmcache: Resources<LMCacheEngine>,
+    cache_blend: Resources<CacheBlendEngine>,
+}
+
+/// Who works on resources that are watched.
+struct Reconcilers {
+    kinds: [(&'static str, Arc<dyn Reconcile>); 3],
+    sampler: Option<Sampler>,
+}
+
+impl Kinds {
+    fn new(namespaces: &[Option<String>]) -> Self {
+        Kinds {
+            coordinators: Resources::new(namespaces),
+            lmcache: Resources::new(namespaces),
+            cache_blend: Resources::new(namespaces),
+        }
+    }
+
+    /// What the injecting webhooks look into.
+    fn engines(&self, context: &Context) -> Engines {
+        Engines {
+            client: context.client.clone(),
+            lmcache: self.lmcache.cache.clone(),
+            cache_blend: self.cache_blend.cache.clone(),
+            config_maps: context.caches.config_maps.clone(),
+        }
+    }
+
+    fn watch(self, options: &Options, context: &SharedContext, watches: &mut JoinSet<()>) -> Reconcilers {
+        let namespaces = namespaces(options);
+        let sampler = options.cache_metrics_interval.map(|interval| Sampler {
+            context: context.clone(),
+            interval,
+            sources: vec![candidates(self.lmcache.cache.clone()), candidates(self.cache_blend.cache.clone())],
+        });
+        let kinds = [
+            self.coordinators.serve(context, &namespaces, watches),
+            self.lmcache.serve(context, &namespaces, watches),
+            self.cache_blend.serve(context, &namespaces, watches),
+        ];
+        Reconcilers { kinds, sampler }
+    }
 }
 
 fn context(

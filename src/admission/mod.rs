@@ -3,8 +3,12 @@
 pub mod certificates;
 mod engines;
 pub mod injection;
+mod injector;
+mod notes;
 pub mod registration;
 pub mod review;
 pub mod validating;
 
 pub use engines::{Engines, LookupError};
+pub use injector::Injection;
+pub use notes::{Notes, Writer};

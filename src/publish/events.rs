@@ -23,48 +23,85 @@ pub struct Reporter {
     pub instance: String,
 }
 
+/// What an Event tells.
+pub struct Told {
+    /// Which object it is about.
+    pub about: ObjectReference,
+    /// Whether a person should look.
+    pub attention: bool,
+    /// What was done.
+    pub action: &'static str,
+    /// Why, in one CamelCase word.
+    pub reason: String,
+    /// Why, in words; cut at 1,024 bytes.
+    pub note: String,
+    /// Events about one object with the same fingerprint are one: the API server refuses the second.
+    pub fingerprint: String,
+}
+
 impl Reporter {
     /// The Event of a step. Its name is made from the step, so that the same step is never told twice.
     pub fn event(&self, owner: &Owner, step: &PhaseTransition) -> Event {
-        let attention = matches!(step.to, Phase::Degraded | Phase::Pending);
-        Event {
-            metadata: ObjectMeta {
-                name: Some(name(owner, step)),
-                namespace: Some(owner.namespace.clone()),
-                ..ObjectMeta::default()
-            },
-            event_time: Some(MicroTime(Timestamp::now())),
-            reporting_controller: Some(FIELD_MANAGER.to_owned()),
-            reporting_instance: Some(cut(&self.instance, 128).to_owned()),
-            action: Some("PhaseTransition".to_owned()),
-            reason: Some(step.reason.clone()),
-            type_: Some(if attention { "Warning" } else { "Normal" }.to_owned()),
-            note: Some(note(step)),
-            regarding: Some(ObjectReference {
+        self.tell(Told {
+            about: ObjectReference {
                 api_version: Some(format!("{GROUP}/v1alpha1")),
                 kind: Some(owner.kind.to_owned()),
                 name: Some(owner.name.clone()),
                 namespace: Some(owner.namespace.clone()),
                 uid: Some(owner.uid.clone()),
                 ..ObjectReference::default()
-            }),
+            },
+            attention: matches!(step.to, Phase::Degraded | Phase::Pending),
+            action: "PhaseTransition",
+            reason: step.reason.clone(),
+            note: note(step),
+            fingerprint: format!(
+                "{} {} {} {} {}",
+                step.from,
+                step.to,
+                step.reason,
+                step.generation,
+                step.time.0.as_second()
+            ),
+        })
+    }
+
+    /// An Event in the namespace of what it is about.
+    pub fn tell(&self, told: Told) -> Event {
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name(&told)),
+                namespace: told.about.namespace.clone(),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(Timestamp::now())),
+            reporting_controller: Some(FIELD_MANAGER.to_owned()),
+            reporting_instance: Some(cut(&self.instance, 128).to_owned()),
+            action: Some(told.action.to_owned()),
+            reason: Some(told.reason),
+            type_: Some(if told.attention { "Warning" } else { "Normal" }.to_owned()),
+            note: Some(shortened(told.note)),
+            regarding: Some(told.about),
             ..Event::default()
         }
     }
 }
 
-fn name(owner: &Owner, step: &PhaseTransition) -> String {
+fn name(told: &Told) -> String {
     let mut hasher = DefaultHasher::new();
-    (&owner.uid, step.from, step.to, &step.reason, step.generation, step.time.0.as_second()).hash(&mut hasher);
-    format!("{}.{:016x}", cut(&owner.name, NAME_LIMIT), hasher.finish())
+    (&told.about.uid, &told.fingerprint).hash(&mut hasher);
+    format!("{}.{:016x}", cut(told.about.name.as_deref().unwrap_or_default(), NAME_LIMIT), hasher.finish())
 }
 
 fn note(step: &PhaseTransition) -> String {
-    let text = if step.from == step.to {
+    if step.from == step.to {
         format!("{}: {}", step.to, step.message)
     } else {
         format!("{} to {}: {}", step.from, step.to, step.message)
-    };
+    }
+}
+
+fn shortened(text: String) -> String {
     if text.len() <= NOTE_LIMIT {
         return text;
     }
@@ -114,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_long_note_is_cut_where_a_character_ends() {
-        let note = note(&step(&"ä".repeat(2000), 5));
+        let note = shortened(note(&step(&"ä".repeat(2000), 5)));
         assert!(note.len() <= NOTE_LIMIT && note.ends_with("..."), "{}", note.len());
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tracing::{Instrument, debug, info, info_span, warn};
 
-pub use events::Reporter;
+pub use events::{Reporter, Told};
 
 use crate::apply::Owner;
 use crate::controllers::Managed;

@@ -9,8 +9,10 @@ use lmcache_crds::{LMCacheCoordinator, LMCacheCoordinatorSpec};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::admission::certificates::{Lifetimes, READINESS, SelfManaged, ServedCertificate, keep_files};
-use crate::admission::registration::{Address, Names, VALIDATING_PATH};
+use crate::admission::injection::Injector;
+use crate::admission::registration::{Address, CACHE_BLEND_PATH, LM_CACHE_PATH, Names, VALIDATING_PATH};
 use crate::admission::validating::{Coordinators, Validator};
+use crate::admission::{Engines, Injection, Notes};
 use crate::cli::{Options, WebhookCertificates, WebhookOptions, url_host};
 use crate::controllers::{Context, SharedContext};
 use crate::key::Key;
@@ -41,6 +43,7 @@ impl Webhooks {
     pub fn start(
         self,
         context: &SharedContext,
+        engines: Engines,
         namespace: String,
         readiness: Readiness,
         tasks: &mut JoinSet<()>,
@@ -70,8 +73,11 @@ impl Webhooks {
                 tasks.spawn(keeper.run(arrived));
             }
         }
+        let (notes, writer) = Notes::new(context.client.clone(), context.reporter.clone());
+        tasks.spawn(writer.run());
+        let handlers = handlers(context, &engines, &notes);
         let (metrics, shutdown) = (context.metrics.clone(), context.shutdown.clone());
-        tokio::spawn(self.server.run(served, self.options.http2, handlers(context), metrics, shutdown))
+        tokio::spawn(self.server.run(served, self.options.http2, handlers, metrics, shutdown))
     }
 }
 
@@ -89,8 +95,12 @@ fn by_url(url: &str, port: u16, hosts: &mut Vec<String>) -> Address {
 }
 
 /// What answers on which path.
-fn handlers(context: &SharedContext) -> Handlers {
+fn handlers(context: &SharedContext, engines: &Engines, notes: &Notes) -> Handlers {
     let mut handlers = Handlers::new();
+    for (path, injector) in [(CACHE_BLEND_PATH, Injector::CacheBlend), (LM_CACHE_PATH, Injector::LmCache)] {
+        let injection = Injection { injector, engines: engines.clone(), notes: notes.clone() };
+        handlers.insert(path, Arc::new(injection));
+    }
     handlers.insert(VALIDATING_PATH, Arc::new(Validator::new(coordinators(context.clone()))));
     handlers
 }
