@@ -31,9 +31,10 @@ unit: ## All tests; the control plane is built once and cached outside the check
 	tests/testbed/build.sh
 	cargo test --locked --workspace
 
-generate: ## Writes the CRD manifests, docs/api.md and the state diagram anew
+generate: ## Writes the CRD manifests, docs/api.md, the state diagram, the dashboards and docs/observability.md anew
 	cargo run --locked -q -p lmcache-crds --example generate
 	cargo run --locked -q -p lmcache-states --example diagram
+	cargo run --locked -q -p lmcache-observability --example generate
 
 bench: build ## Measures RESOURCES resources, a third of each kind or all of BENCH_KIND, against a floor of plain clients
 	cargo run --release --locked -q -p lmcache-bench -- --resources $(RESOURCES) $(if $(BENCH_KIND),--kind $(BENCH_KIND)) --manager target/release/manager
