@@ -302,7 +302,8 @@ impl Panel {
     }
 
     fn all_overrides(&self) -> Vec<Value> {
-        let link = json!([{"title": "Open the trace", "url": "${trace_viewer:raw}${__value.raw}", "targetBlank": true}]);
+        let link =
+            json!([{"title": "Open the trace", "url": "${trace_viewer:raw}${__value.raw}", "targetBlank": true}]);
         let trace = self.shows_exemplars().then(|| by_name("trace_id", &[("links", link)]));
         self.overrides.iter().cloned().chain(trace).collect()
     }

@@ -19,11 +19,7 @@ pub fn dashboard() -> Dashboard {
             restarts are read from kube-state-metrics.",
         variables: vec![
             name("namespace", "Namespace", "label_values(lmcache_operator_engine_phase, namespace)"),
-            name(
-                "engine",
-                "Engine",
-                r#"label_values(lmcache_operator_engine_phase{namespace="$namespace"}, name)"#,
-            ),
+            name("engine", "Engine", r#"label_values(lmcache_operator_engine_phase{namespace="$namespace"}, name)"#),
             Variable::Label {
                 name: "kind",
                 label: "Kind",

@@ -66,8 +66,12 @@ fn present() -> Vec<Panel> {
     vec![
         stat("Engines", "Engines and coordinators that the operator knows.", format!("sum({})", phase(""))),
         stat("Ready", "In phase Ready.", format!("sum({})", phase(r#", phase="Ready""#))),
-        stat("Degraded", "In phase Degraded: somebody should look at them.", format!("sum({})", phase(r#", phase="Degraded""#)))
-            .thresholds("green", &[(1.0, "red")]),
+        stat(
+            "Degraded",
+            "In phase Degraded: somebody should look at them.",
+            format!("sum({})", phase(r#", phase="Degraded""#)),
+        )
+        .thresholds("green", &[(1.0, "red")]),
         stat(
             "Rollouts in flight",
             "On the way to what their spec asks for (condition Reconciling).",

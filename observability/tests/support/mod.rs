@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use dashboard::{Dashboard, Variable, by_name, colour};
+pub use dashboard::Dashboard as Board;
+use dashboard::{Variable, by_name, colour};
 
 /// How to write the files anew.
 pub const COMMAND: &str = "cargo run -p lmcache-observability --example generate";
@@ -64,7 +65,7 @@ pub enum GenerateError {
 }
 
 /// The dashboards by their file names.
-pub fn dashboards() -> [(&'static str, Dashboard); 3] {
+pub fn dashboards() -> [(&'static str, Board); 3] {
     [("fleet", fleet::dashboard()), ("engine", engine::dashboard()), ("operator", operator::dashboard())]
 }
 

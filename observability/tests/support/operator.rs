@@ -53,7 +53,8 @@ fn of_process(metric: &str) -> String {
 }
 
 fn present() -> Vec<Panel> {
-    let stat = |title, unit, description, empty, targets| panel(title, Look::Stat, unit, description, empty, targets).width(4);
+    let stat =
+        |title, unit, description, empty, targets| panel(title, Look::Stat, unit, description, empty, targets).width(4);
     vec![
         stat(
             "Leaders",
@@ -173,7 +174,10 @@ fn queue() -> Vec<Panel> {
             "short",
             "Resources that wait for their turn, by kind.",
             "Nothing was queued yet",
-            vec![over_time("{{kind}}", format!("sum by (kind) (lmcache_operator_reconcile_queue_depth{{{OPERATOR}}})"))],
+            vec![over_time(
+                "{{kind}}",
+                format!("sum by (kind) (lmcache_operator_reconcile_queue_depth{{{OPERATOR}}})"),
+            )],
         ),
         panel(
             "Reconciles in flight",
@@ -256,7 +260,11 @@ fn webhooks() -> Vec<Panel> {
             "Every pod was injected and every request allowed",
             vec![over_time(
                 "{{webhook}} {{outcome}}: {{reason}}",
-                rate_where("webhook_requests_total", "webhook, outcome, reason", r#", outcome=~"skipped|denied|error""#),
+                rate_where(
+                    "webhook_requests_total",
+                    "webhook, outcome, reason",
+                    r#", outcome=~"skipped|denied|error""#,
+                ),
             )],
         ),
         panel(

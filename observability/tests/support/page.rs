@@ -54,7 +54,8 @@ fn spans() -> String {
 }
 
 fn phases() -> Result<String, GenerateError> {
-    let rows = Phase::ALL.map(|phase| Ok([code([phase.as_str()]), source::meaning(source::STATUS, &format!("{phase},"))?]));
+    let rows =
+        Phase::ALL.map(|phase| Ok([code([phase.as_str()]), source::meaning(source::STATUS, &format!("{phase},"))?]));
     Ok(table(["phase", "means"], rows.into_iter().collect::<Result<Vec<_>, GenerateError>>()?))
 }
 
@@ -95,7 +96,10 @@ fn reasons() -> Result<String, GenerateError> {
 fn alerts(rules: &str) -> Result<String, GenerateError> {
     let row = |rule: &Value| {
         let name = text(rule, "/alert");
-        let summary = text(rule, "/annotations/summary").replace("{{ $labels.", "<").replace("{{ $value | humanizeDuration", "<time").replace(" }}", ">");
+        let summary = text(rule, "/annotations/summary")
+            .replace("{{ $labels.", "<")
+            .replace("{{ $value | humanizeDuration", "<time")
+            .replace(" }}", ">");
         let link = format!("[{name}](#{})", name.to_lowercase());
         [link, text(rule, "/labels/severity").to_owned(), text(rule, "/for").to_owned(), code([summary])]
     };

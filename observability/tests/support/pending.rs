@@ -14,12 +14,8 @@ pub const PENDING: [(&str, &str); 6] = [
 ];
 
 /// Families that another exporter brings: kube-state-metrics.
-pub const FOREIGN: [&str; 4] = [
-    "kube_pod_info",
-    "kube_pod_status_ready",
-    "kube_pod_container_status_restarts_total",
-    "kube_pod_start_time",
-];
+pub const FOREIGN: [&str; 4] =
+    ["kube_pod_info", "kube_pod_status_ready", "kube_pod_container_status_restarts_total", "kube_pod_start_time"];
 
 /// Why a query that asks for this family has no data, if there is a reason.
 pub fn reason(family: &str) -> Option<&'static str> {

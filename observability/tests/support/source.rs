@@ -23,8 +23,9 @@ pub fn meaning(source: &str, declaration: &str) -> Result<String, GenerateError>
 
 /// The table in the module's own documentation.
 pub fn module_table(source: &str) -> String {
-    source.lines().filter_map(|line| line.strip_prefix("//! ")).filter(|line| line.starts_with('|')).fold(
-        String::new(),
-        |table, line| table + line + "\n",
-    )
+    source
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! "))
+        .filter(|line| line.starts_with('|'))
+        .fold(String::new(), |table, line| table + line + "\n")
 }

@@ -46,10 +46,5 @@ pub const SPANS: [Span; 7] = [
         attributes: &[],
         means: "The state machine turns the observation into steps and conditions.",
     },
-    Span {
-        trace: "reconcile",
-        name: "write-status",
-        attributes: &[],
-        means: "What differs in the status is written.",
-    },
+    Span { trace: "reconcile", name: "write-status", attributes: &[], means: "What differs in the status is written." },
 ];
