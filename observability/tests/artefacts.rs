@@ -205,7 +205,8 @@ fn every_alert_says_what_it_is_and_what_to_do() {
         let section = page.split(&format!("\n### {name}\n")).nth(1).and_then(|rest| rest.split("\n### ").next());
         let section = section.unwrap_or_else(|| panic!("docs/observability.md has no section {name}"));
         assert!(section.contains("\n1. ") && section.contains("\n2. "), "no steps for {name}:\n{section}");
-        let cases = tests.split(&format!("alertname: {name}\n")).skip(1);
+        let start = format!("alertname: {name}\n");
+        let cases = tests.split(&start).skip(1);
         let (fires, silent) = cases.fold((0, 0), |(fires, silent), case| {
             let is_silent = case.lines().nth(1).is_some_and(|line| line.ends_with("exp_alerts: []"));
             if is_silent { (fires, silent + 1) } else { (fires + 1, silent) }

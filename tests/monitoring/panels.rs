@@ -14,11 +14,20 @@ pub struct Dashboard {
 /// One panel of it.
 pub struct Panel {
     pub title: String,
-    pub description: String,
     pub look: String,
+    pub place: Place,
+    pub field_config: Value,
     pub unit: String,
     pub empty: String,
     pub targets: Vec<Target>,
+}
+
+/// Where a panel lies, in columns and rows of the grid.
+pub struct Place {
+    pub x: f64,
+    pub y: f64,
+    pub width: f64,
+    pub height: f64,
 }
 
 /// One query of it.
@@ -75,11 +84,13 @@ impl Dashboard {
 
 fn panel(json: &Value) -> Panel {
     let text = |pointer: &str| json.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let grid = |field: &str| json["gridPos"][field].as_f64().unwrap_or_default();
     let targets = json["targets"].as_array().into_iter().flatten();
     Panel {
         title: text("/title"),
-        description: text("/description"),
         look: text("/type"),
+        place: Place { x: grid("x"), y: grid("y"), width: grid("w"), height: grid("h") },
+        field_config: json["fieldConfig"].clone(),
         unit: text("/fieldConfig/defaults/unit"),
         empty: text("/fieldConfig/defaults/noValue"),
         targets: targets

@@ -258,9 +258,9 @@ fn cache() -> Vec<Panel> {
 }
 
 fn rollouts() -> Vec<Panel> {
-    let quantile = |metric: &str, by: &str| {
+    let quantile = |metric: &str, by: &str, also: &str| {
         format!(
-            r#"histogram_quantile(0.95, sum by (le, {by}) (rate(lmcache_operator_{metric}_bucket{{kind=~"$kind"}}[$__rate_interval])))"#
+            r#"histogram_quantile(0.95, sum by (le, {by}) (rate(lmcache_operator_{metric}_bucket{{kind=~"$kind"{also}}}[$__rate_interval])))"#
         )
     };
     vec![
@@ -268,10 +268,10 @@ fn rollouts() -> Vec<Panel> {
             "Time in phase, 95th percentile of this kind",
             Look::Lines,
             "s",
-            "How long engines of this kind stayed in a phase that they left. A dot is one rollout and leads to its trace; \
+            "How long engines of this kind stayed in a phase that they left, Ready aside. A dot is one rollout and leads to its trace; \
              status.trace has the trace id of this engine's last one.",
             "No engine left a phase",
-            vec![over_time("{{phase}}", quantile("phase_duration_seconds", "phase")).with_exemplars()],
+            vec![over_time("{{phase}}", quantile("phase_duration_seconds", "phase", r#", phase!="Ready""#)).with_exemplars()],
         )
         .overrides(phase_colours())
         .width(12),
@@ -281,7 +281,7 @@ fn rollouts() -> Vec<Panel> {
             "s",
             "From a new generation to its end, by how it ended. A dot is one rollout and leads to its trace.",
             "No rollout ended",
-            vec![over_time("{{outcome}}", quantile("rollout_duration_seconds", "outcome")).with_exemplars()],
+            vec![over_time("{{outcome}}", quantile("rollout_duration_seconds", "outcome", "")).with_exemplars()],
         )
         .width(12),
     ]

@@ -185,9 +185,9 @@ fn table() -> Panel {
 }
 
 fn rollouts() -> Vec<Panel> {
-    let quantile = |quantile: &str, metric: &str, by: &str| {
+    let quantile = |quantile: &str, metric: &str, by: &str, also: &str| {
         format!(
-            r#"histogram_quantile({quantile}, sum by (le, {by}) (rate(lmcache_operator_{metric}_bucket{{kind=~"$kind"}}[$__rate_interval])))"#
+            r#"histogram_quantile({quantile}, sum by (le, {by}) (rate(lmcache_operator_{metric}_bucket{{kind=~"$kind"{also}}}[$__rate_interval])))"#
         )
     };
     vec![
@@ -218,9 +218,9 @@ fn rollouts() -> Vec<Panel> {
             "Time in phase, 95th percentile",
             Look::Lines,
             "s",
-            "How long engines stayed in a phase that they left, in all namespaces. A dot is one rollout and leads to its trace.",
+            "How long engines stayed in a phase that they left, Ready aside, in all namespaces. A dot is one rollout and leads to its trace.",
             "No engine left a phase",
-            vec![over_time("{{phase}}", quantile("0.95", "phase_duration_seconds", "phase")).with_exemplars()],
+            vec![over_time("{{phase}}", quantile("0.95", "phase_duration_seconds", "phase", r#", phase!="Ready""#)).with_exemplars()],
         )
         .overrides(phase_colours())
         .width(6),
@@ -230,7 +230,7 @@ fn rollouts() -> Vec<Panel> {
             "s",
             "From a new generation to its end, by how it ended, in all namespaces. A dot is one rollout and leads to its trace.",
             "No rollout ended",
-            vec![over_time("{{outcome}}", quantile("0.95", "rollout_duration_seconds", "outcome")).with_exemplars()],
+            vec![over_time("{{outcome}}", quantile("0.95", "rollout_duration_seconds", "outcome", "")).with_exemplars()],
         )
         .width(6),
     ]
