@@ -42,7 +42,7 @@ pub fn write(dashboard: &Dashboard, panels: &[Drawn]) -> Result<PathBuf> {
         bottom,
         escaped(dashboard.title())
     );
-    panels.iter().for_each(|it| page.push_str(&drawn(it)));
+    page.extend(panels.iter().map(drawn));
     std::fs::write(&path, page + "</svg>")?;
     Ok(path)
 }
@@ -80,10 +80,9 @@ impl Canvas {
         let _ = write!(self.svg, "<text x='{x:.1}' y='{y:.1}' fill='{colour}'>{}</text>", escaped(text));
     }
 
-    /// Room for this many more lines of text below `y`.
+    /// How many lines of text have room below `y`.
     fn lines_below(&self, y: f64) -> usize {
-        let lines = ((self.height - y) / 14.0).max(0.0);
-        (1..).take_while(|count| f64::from(*count) <= lines).count()
+        (1_u32..100).take_while(|line| y + f64::from(*line) * 14.0 <= self.height).count()
     }
 }
 
@@ -171,7 +170,7 @@ impl Panel {
     /// The same for a series that may have mappings of its own.
     fn shown_of(&self, name: &str, value: f64) -> (String, String) {
         let overrides = self.field_config["overrides"].as_array().into_iter().flatten();
-        let own = overrides.filter(|it| it["matcher"]["options"] == name).flat_map(|it| it["properties"].as_array());
+        let own = overrides.filter(|it| it["matcher"]["options"] == name).filter_map(|it| it["properties"].as_array());
         let own = own.flatten().find(|it| it["id"] == "mappings").map(|it| &it["value"]);
         let mapping = own.unwrap_or(&self.field_config["defaults"]["mappings"]);
         let mapped = &mapping[0]["options"][value.to_string()];
@@ -179,7 +178,7 @@ impl Panel {
             return (text.to_owned(), web_colour(colour).to_owned());
         }
         let steps = self.field_config["defaults"]["thresholds"]["steps"].as_array().into_iter().flatten();
-        let reached = steps.filter(|it| it["value"].as_f64().is_none_or(|from| value >= from)).last();
+        let reached = steps.filter(|it| it["value"].as_f64().is_none_or(|from| value >= from)).next_back();
         let colour = reached.and_then(|it: &Value| it["color"].as_str()).unwrap_or_default();
         (with_unit(&self.unit, value), web_colour(colour).to_owned())
     }
