@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::dashboard::{Dashboard, Look, Panel, Row, Variable, by_name, colour, now, over_time, panel};
-use super::{PHASES, TRACE_VIEWER, phase_colours};
+use super::{PHASES, TRACE_VIEWER, happened, phase_colours};
 
 const ENGINES: &str = r#"kind=~"$kind", namespace=~"$namespace""#;
 
@@ -210,7 +210,7 @@ fn rollouts() -> Vec<Panel> {
             "No engine changed its phase",
             vec![over_time(
                 "{{to}}: {{reason}}",
-                r#"sum by (to, reason) (increase(lmcache_operator_phase_transitions_total{kind=~"$kind"}[$__rate_interval])) > 0"#,
+                happened("to, reason", r#"lmcache_operator_phase_transitions_total{kind=~"$kind"}"#),
             )],
         )
         .width(6),

@@ -44,6 +44,14 @@ fn phase_numbers() -> Vec<(i64, &'static str, &'static str)> {
     (1..).zip(PHASES).map(|(number, (phase, colour))| (number, phase, colour)).collect()
 }
 
+/// How often something rare happened in each interval, by some labels. A series that is born in the interval counts with its
+/// value: `increase` alone would not see what happened for the first time.
+fn happened(by: &str, series: &str) -> String {
+    format!(
+        "sum by ({by}) ((increase({series}[$__rate_interval]) > 0) or ({series} unless {series} offset $__rate_interval))"
+    )
+}
+
 /// Why a generated file could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {

@@ -1,7 +1,7 @@
 //! The Operator dashboard: what the operator is doing, and how well.
 
-use super::TRACE_VIEWER;
 use super::dashboard::{Dashboard, Look, Panel, Row, Variable, now, over_time, panel};
+use super::{TRACE_VIEWER, happened};
 
 /// `namespace` is where the operator runs, as Prometheus labels its target; the series themselves have none.
 const OPERATOR: &str = r#"namespace=~"$namespace""#;
@@ -34,11 +34,11 @@ pub fn dashboard() -> Dashboard {
 }
 
 fn rate(metric: &str, by: &str) -> String {
-    rate_where(metric, by, "")
+    format!("sum by ({by}) (rate(lmcache_operator_{metric}{{{OPERATOR}}}[$__rate_interval]))")
 }
 
-fn rate_where(metric: &str, by: &str, also: &str) -> String {
-    format!("sum by ({by}) (rate(lmcache_operator_{metric}{{{OPERATOR}{also}}}[$__rate_interval]))")
+fn count(metric: &str, by: &str, also: &str) -> String {
+    happened(by, &format!("lmcache_operator_{metric}{{{OPERATOR}{also}}}"))
 }
 
 fn quantile(metric: &str, by: &str, also: &str) -> String {
@@ -131,10 +131,10 @@ fn reconciles() -> Vec<Panel> {
         panel(
             "Reconcile errors",
             Look::Bars,
-            "ops",
-            "Failed reconciles per second by cause. stale only means that the resource changed meanwhile.",
+            "short",
+            "Failed reconciles by cause. stale only means that the resource changed meanwhile.",
             "No reconcile failed",
-            vec![over_time("{{kind}} {{error}}", rate("reconcile_errors_total", "kind, error"))],
+            vec![over_time("{{kind}} {{error}}", count("reconcile_errors_total", "kind, error", ""))],
         )
         .width(6),
         panel(
@@ -190,10 +190,10 @@ fn queue() -> Vec<Panel> {
         panel(
             "Children",
             Look::Bars,
-            "ops",
-            "Children per second by what applying them did. unchanged costs no request; conflict is somebody else's object.",
+            "short",
+            "Children by what applying them did. unchanged costs no request; conflict is somebody else's object.",
             "No child was looked at",
-            vec![over_time("{{child}} {{outcome}}", rate("applies_total", "child, outcome"))],
+            vec![over_time("{{child}} {{outcome}}", count("applies_total", "child, outcome", ""))],
         ),
     ]
 }
@@ -212,12 +212,12 @@ fn requests() -> Vec<Panel> {
         panel(
             "Requests that failed",
             Look::Bars,
-            "reqps",
-            "By code; error means that no answer came. 404 and 409 are often expected.",
+            "short",
+            "Failed requests by code; error means that no answer came. 404 and 409 are often expected.",
             "No request failed",
             vec![over_time(
                 "{{verb}} {{resource}} {{code}}",
-                rate_where("api_requests_total", "verb, resource, code", r#", code!~"[123]..""#),
+                count("api_requests_total", "verb, resource, code", r#", code!~"[123]..""#),
             )],
         )
         .width(6),
@@ -233,10 +233,10 @@ fn requests() -> Vec<Panel> {
         panel(
             "Watches begun anew",
             Look::Bars,
-            "ops",
+            "short",
             "Watches that failed and were begun anew, by resource and cause. expired now and then is normal.",
             "Every watch held",
-            vec![over_time("{{resource}} {{cause}}", rate("watch_restarts_total", "resource, cause"))],
+            vec![over_time("{{resource}} {{cause}}", count("watch_restarts_total", "resource, cause", ""))],
         )
         .width(6),
     ]
@@ -255,16 +255,12 @@ fn webhooks() -> Vec<Panel> {
         panel(
             "Not injected, denied or failed",
             Look::Bars,
-            "reqps",
+            "short",
             "Why pods were not injected and requests denied.",
             "Every pod was injected and every request allowed",
             vec![over_time(
                 "{{webhook}} {{outcome}}: {{reason}}",
-                rate_where(
-                    "webhook_requests_total",
-                    "webhook, outcome, reason",
-                    r#", outcome=~"skipped|denied|error""#,
-                ),
+                count("webhook_requests_total", "webhook, outcome, reason", r#", outcome=~"skipped|denied|error""#),
             )],
         ),
         panel(
