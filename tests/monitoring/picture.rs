@@ -177,8 +177,8 @@ impl Panel {
         if let (Some(text), Some(colour)) = (mapped["text"].as_str(), mapped["color"].as_str()) {
             return (text.to_owned(), web_colour(colour).to_owned());
         }
-        let steps = self.field_config["defaults"]["thresholds"]["steps"].as_array().into_iter().flatten();
-        let reached = steps.filter(|it| it["value"].as_f64().is_none_or(|from| value >= from)).next_back();
+        let mut steps = self.field_config["defaults"]["thresholds"]["steps"].as_array().into_iter().flatten();
+        let reached = steps.rfind(|it| it["value"].as_f64().is_none_or(|from| value >= from));
         let colour = reached.and_then(|it: &Value| it["color"].as_str()).unwrap_or_default();
         (with_unit(&self.unit, value), web_colour(colour).to_owned())
     }
