@@ -31,16 +31,41 @@ use connections::{Connection, Connections};
 
 const FLAG: &str = "--webhook-bind-address";
 
-/// Connections that are open at a time. An API server needs one, or one for each request that is under way.
-const MAX_CONNECTIONS: usize = 512;
-/// How long a client may take until its first request is there, TLS included.
-const FIRST_REQUEST: Duration = Duration::from_secs(10);
-/// How long a connection may rest between requests: longer than an API server's 90 s, so that it is the one who closes.
-const IDLE: Duration = Duration::from_secs(150);
-/// How long new requests are still served after the shutdown began: the API server learns of it by and by.
-const LINGER: Duration = Duration::from_secs(2);
-/// How long requests that are under way may take after that.
-const DRAIN: Duration = Duration::from_secs(3);
+/// What a client can make the server hold, and for how long.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Connections that are open at a time. An API server needs one, or one for each request that is under way.
+    connections: usize,
+    /// How long a client may take until its first request is there, TLS included.
+    first_request: Duration,
+    /// How long a connection may rest between requests: longer than an API server's 90 s, so that it is the one who closes.
+    idle: Duration,
+    /// How long a client may take to send a body.
+    body: Duration,
+    /// How long a request may wait for its turn.
+    turn: Duration,
+    /// How long a handler may think: the API server gives up after ten seconds.
+    answer: Duration,
+    /// How long new requests are still served after the shutdown began: the API server learns of it by and by.
+    linger: Duration,
+    /// How long requests that are under way may take after that.
+    drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections: 512,
+            first_request: Duration::from_secs(10),
+            idle: Duration::from_secs(150),
+            body: Duration::from_secs(5),
+            turn: Duration::from_secs(5),
+            answer: Duration::from_secs(8),
+            linger: Duration::from_secs(2),
+            drain: Duration::from_secs(3),
+        }
+    }
+}
 
 /// Flow control of HTTP/2: what one stream, and one connection, may send ahead. Bytes.
 const STREAM_WINDOW: u32 = 128 * 1024;
@@ -55,13 +80,14 @@ pub type Handlers = BTreeMap<&'static str, Arc<dyn Handler>>;
 pub struct WebhookServer {
     listener: TcpListener,
     address: SocketAddr,
+    limits: Limits,
 }
 
 impl WebhookServer {
     /// Opens the socket, so that an address in use ends the start and not the run.
     pub fn bind(address: &ListenAddress) -> Result<Self, ServeError> {
         let (listener, address) = listen(FLAG, address)?;
-        Ok(WebhookServer { listener, address })
+        Ok(WebhookServer { listener, address, limits: Limits::default() })
     }
 
     /// Where it listens.
@@ -83,13 +109,15 @@ impl WebhookServer {
         self.listener.set_nonblocking(true).map_err(failed)?;
         let listener = tokio::net::TcpListener::from_std(self.listener).map_err(failed)?;
         tracing::info!(address = %self.address, http2, "Serving webhooks");
-        let server = Server { tls: TlsAcceptor::from(Arc::new(config)), router: routes::router(handlers, &metrics) };
-        let connections = Connections::new(MAX_CONNECTIONS);
+        let limits = self.limits;
+        let router = routes::router(handlers, &metrics, limits);
+        let server = Server { tls: TlsAcceptor::from(Arc::new(config)), router, limits };
+        let connections = Connections::new(limits.connections);
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let end = async {
             shutdown.cancelled().await;
-            sleep(LINGER).await;
+            sleep(limits.linger).await;
         };
         tokio::pin!(end);
         loop {
@@ -112,8 +140,8 @@ impl WebhookServer {
         drop(listener);
         stop.cancel();
         let drained = async { while tasks.join_next().await.is_some() {} };
-        if timeout(DRAIN, drained).await.is_err() {
-            tracing::warn!("Gave up webhook requests that did not end within {} s", DRAIN.as_secs());
+        if timeout(limits.drain, drained).await.is_err() {
+            tracing::warn!("Gave up webhook requests that did not end within {} s", limits.drain.as_secs());
         }
         Ok(())
     }
@@ -123,6 +151,7 @@ impl WebhookServer {
 struct Server {
     tls: TlsAcceptor,
     router: axum::Router,
+    limits: Limits,
 }
 
 impl Server {
@@ -130,7 +159,7 @@ impl Server {
         // What is answered is small and awaited.
         let _ = stream.set_nodelay(true);
         let secure = tokio::select! {
-            secure = timeout(FIRST_REQUEST, self.tls.accept(stream)) => secure,
+            secure = timeout(self.limits.first_request, self.tls.accept(stream)) => secure,
             () = connection.evicted() => return,
             () = stop.cancelled() => return,
         };
@@ -144,7 +173,7 @@ impl Server {
     async fn serve(self, stream: TlsStream<TcpStream>, connection: &Connection, stop: &CancellationToken) {
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let activity = connection.activity();
-        let router = self.router;
+        let (router, limits) = (self.router, self.limits);
         let service = tower::service_fn(move |request: Request<Incoming>| {
             let (router, request_guard) = (router.clone(), activity.request());
             async move {
@@ -153,7 +182,7 @@ impl Server {
                 response
             }
         });
-        let builder = builder(http2);
+        let builder = builder(http2, limits);
         let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         tokio::pin!(serving);
         let mut stopping = false;
@@ -166,7 +195,7 @@ impl Server {
                     return;
                 }
                 () = connection.evicted() => return,
-                () = connection.rested(FIRST_REQUEST, IDLE), if !stopping => {
+                () = connection.rested(limits.first_request, limits.idle), if !stopping => {
                     stopping = true;
                     serving.as_mut().graceful_shutdown();
                 }
@@ -175,19 +204,19 @@ impl Server {
                     serving.as_mut().graceful_shutdown();
                 }
                 // Half a request is no reason to wait.
-                () = sleep(DRAIN), if stopping => return,
+                () = sleep(limits.drain), if stopping => return,
             }
         }
     }
 }
 
-fn builder(http2: bool) -> Builder<TokioExecutor> {
+fn builder(http2: bool, limits: Limits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
         // Resting between requests counts as well, and that is limited by us.
-        .header_read_timeout(IDLE * 2)
+        .header_read_timeout(limits.idle * 2)
         .max_buf_size(64 * 1024);
     builder
         .http2()

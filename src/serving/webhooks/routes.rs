@@ -17,7 +17,7 @@ use lmcache_observability::{Metrics, WebhookOutcome};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::Handlers;
+use super::{Handlers, Limits};
 use crate::admission::review::{self, AdmissionRequest, Handler};
 
 /// Largest body in bytes. An API server takes no object above 3 MiB, and sends little more than it took.
@@ -25,18 +25,14 @@ const MAX_BODY: usize = 4 * 1024 * 1024;
 /// Bodies above this size, or of unknown size, are taken in a few at a time. Bytes.
 const LARGE_BODY: usize = 64 * 1024;
 const LARGE_AT_A_TIME: usize = 2;
-/// Requests that are worked on at a time, and how long one waits for its turn.
+/// All others that are worked on at a time.
 const AT_A_TIME: usize = 512;
-const TURN: Duration = Duration::from_secs(5);
-/// How long a client may take to send a body.
-const BODY: Duration = Duration::from_secs(5);
-/// How long a handler may think: the API server gives up after ten seconds.
-const ANSWER: Duration = Duration::from_secs(8);
 
 struct Route {
     handler: Arc<dyn Handler>,
     metrics: Metrics,
     bounds: Arc<Bounds>,
+    limits: Limits,
 }
 
 struct Bounds {
@@ -45,11 +41,11 @@ struct Bounds {
 }
 
 /// A router for the handlers.
-pub(super) fn router(handlers: Handlers, metrics: &Metrics) -> Router {
+pub(super) fn router(handlers: Handlers, metrics: &Metrics, limits: Limits) -> Router {
     let bounds = Arc::new(Bounds { all: Semaphore::new(AT_A_TIME), large: Semaphore::new(LARGE_AT_A_TIME) });
     let mut router = Router::new();
     for (path, handler) in handlers {
-        let route = Route { handler, metrics: metrics.clone(), bounds: bounds.clone() };
+        let route = Route { handler, metrics: metrics.clone(), bounds: bounds.clone(), limits };
         router = router.route(path, post(answer).with_state(Arc::new(route)));
     }
     router.fallback(async || (StatusCode::NOT_FOUND, "no webhook is served on this path\n"))
@@ -62,7 +58,7 @@ enum Refusal {
     ContentType,
     #[error("the body is larger than {MAX_BODY} bytes")]
     TooLarge,
-    #[error("the body did not arrive within {} s", BODY.as_secs())]
+    #[error("the body did not arrive in time")]
     Slow,
     #[error("the body did not arrive: {0}")]
     Broken(String),
@@ -126,8 +122,8 @@ impl Route {
         let is_large = length.is_none_or(|length| length > LARGE_BODY);
         let semaphore = if is_large { &self.bounds.large } else { &self.bounds.all };
         // The semaphores are never closed.
-        let _turn = timeout(TURN, semaphore.acquire()).await.map_err(|_| Refusal::Busy)?;
-        let body = read(body).await?;
+        let _turn = timeout(self.limits.turn, semaphore.acquire()).await.map_err(|_| Refusal::Busy)?;
+        let body = read(body, self.limits.body).await?;
         let begun = Instant::now();
         let request = AdmissionRequest::decode(&body)?;
         drop(body);
@@ -139,11 +135,11 @@ impl Route {
     /// The handler's answer, or that it has none: nothing that goes wrong in it reaches the client as a failure (D21).
     async fn ask(&self, request: &AdmissionRequest) -> review::Response {
         let webhook = self.handler.webhook();
-        let (reason, what) = match timeout(ANSWER, AssertUnwindSafe(self.handler.handle(request)).catch_unwind()).await
+        let (reason, what) = match timeout(self.limits.answer, AssertUnwindSafe(self.handler.handle(request)).catch_unwind()).await
         {
             Ok(Ok(response)) => return response,
             Ok(Err(_)) => ("panic", "it panicked".to_owned()),
-            Err(_) => ("timeout", format!("it did not answer within {} s", ANSWER.as_secs())),
+            Err(_) => ("timeout", "it did not answer in time".to_owned()),
         };
         let (namespace, name) = (request.namespace.as_str(), request.name.as_str());
         tracing::error!(webhook, namespace, name, "Failed to answer a webhook request: {what}");
@@ -152,8 +148,8 @@ impl Route {
     }
 }
 
-async fn read(body: Body) -> Result<Bytes, Refusal> {
-    let collected = timeout(BODY, Limited::new(body, MAX_BODY).collect()).await.map_err(|_| Refusal::Slow)?;
+async fn read(body: Body, patience: Duration) -> Result<Bytes, Refusal> {
+    let collected = timeout(patience, Limited::new(body, MAX_BODY).collect()).await.map_err(|_| Refusal::Slow)?;
     collected.map(http_body_util::Collected::to_bytes).map_err(|error| {
         if error.is::<LengthLimitError>() { Refusal::TooLarge } else { Refusal::Broken(error.to_string()) }
     })
