@@ -196,6 +196,9 @@ impl Server {
                 }
                 () = connection.evicted() => return,
                 () = connection.rested(limits.first_request, limits.idle), if !stopping => {
+                    if !connection.has_asked() {
+                        return;
+                    }
                     stopping = true;
                     serving.as_mut().graceful_shutdown();
                 }

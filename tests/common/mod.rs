@@ -60,6 +60,7 @@ impl Operator {
             "--metrics-bind-address=127.0.0.1:0".to_owned(),
             "--metrics-secure=false".to_owned(),
             "--health-probe-bind-address=127.0.0.1:0".to_owned(),
+            "--webhook-bind-address=0".to_owned(),
             "--log-format=json".to_owned(),
             // Simulated pods have addresses, but nobody answers there.
             "--cache-metrics-interval=0".to_owned(),

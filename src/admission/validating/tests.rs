@@ -258,11 +258,15 @@ fn every_flag_that_is_rendered_has_its_field_in_the_table() {
         "hashAlgorithm": "sha256_cbor", "blendChunkSize": 1, "blendProbeStride": 1, "enableBlendLookup": true,
     });
     let without_metrics = json!({"prometheus": {"enabled": false}});
-    for (kind, fields, table) in
-        [(LMC, everything.clone(), ENGINE), (LMC, without_metrics, ENGINE), (CBE, everything, ENGINE), (LMCC, more, COORDINATOR)]
-    {
+    for (kind, fields, table) in [
+        (LMC, everything.clone(), ENGINE),
+        (LMC, without_metrics, ENGINE),
+        (CBE, everything, ENGINE),
+        (LMCC, more, COORDINATOR),
+    ] {
         for flag in rendered_flags(object(kind, fields)) {
-            let known = table.iter().any(|(known, _)| *known == flag) || (kind != LMCC && FIXED.contains(&flag.as_str()));
+            let known =
+                table.iter().any(|(known, _)| *known == flag) || (kind != LMCC && FIXED.contains(&flag.as_str()));
             assert!(known, "{kind}: {flag}");
         }
     }
@@ -292,13 +296,24 @@ fn any_json() -> impl Strategy<Value = Value> {
     ];
     leaf.prop_recursive(4, 40, 5, |inner| {
         let name = prop_oneof![
-            Just("spec"), Just("metadata"), Just("name"), Just("server"), Just("port"), Just("l1"), Just("sizeGB"),
-            Just("coordinator"), Just("ref"), Just("extraArgs"), Just("volumes"), Just("injection"),
+            Just("spec"),
+            Just("metadata"),
+            Just("name"),
+            Just("server"),
+            Just("port"),
+            Just("l1"),
+            Just("sizeGB"),
+            Just("coordinator"),
+            Just("ref"),
+            Just("extraArgs"),
+            Just("volumes"),
+            Just("injection"),
         ];
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::vec((name, inner), 0..5)
-                .prop_map(|fields| Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())),
+            prop::collection::vec((name, inner), 0..5).prop_map(|fields| Value::Object(
+                fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+            )),
         ]
     })
 }

@@ -1,7 +1,7 @@
 //! Which connections are open, and which one has to go when there are too many.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -74,6 +74,12 @@ impl Connection {
         self.activity.rested(first, idle).await;
     }
 
+    /// Whether a request has come in.
+    pub fn has_asked(&self) -> bool {
+        self.activity.has_asked()
+    }
+
+    /// Where its requests are counted.
     pub fn activity(&self) -> Arc<Activity> {
         self.activity.clone()
     }
@@ -87,7 +93,7 @@ impl Drop for Connection {
 
 /// What happens on a connection.
 pub(super) struct Activity {
-    asked: AtomicUsize,
+    asked: AtomicBool,
     in_flight: AtomicUsize,
     since: Mutex<Instant>,
     changed: Notify,
@@ -96,7 +102,7 @@ pub(super) struct Activity {
 impl Activity {
     fn new() -> Self {
         Activity {
-            asked: AtomicUsize::new(0),
+            asked: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             since: Mutex::new(Instant::now()),
             changed: Notify::new(),
@@ -104,12 +110,12 @@ impl Activity {
     }
 
     fn has_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed) > 0
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// Counts a request as under way for as long as the result lives.
     pub fn request(self: &Arc<Self>) -> RequestInFlight {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.asked.store(true, Ordering::Relaxed);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         RequestInFlight(self.clone())
     }

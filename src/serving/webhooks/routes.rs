@@ -135,12 +135,12 @@ impl Route {
     /// The handler's answer, or that it has none: nothing that goes wrong in it reaches the client as a failure (D21).
     async fn ask(&self, request: &AdmissionRequest) -> review::Response {
         let webhook = self.handler.webhook();
-        let (reason, what) = match timeout(self.limits.answer, AssertUnwindSafe(self.handler.handle(request)).catch_unwind()).await
-        {
-            Ok(Ok(response)) => return response,
-            Ok(Err(_)) => ("panic", "it panicked".to_owned()),
-            Err(_) => ("timeout", "it did not answer in time".to_owned()),
-        };
+        let (reason, what) =
+            match timeout(self.limits.answer, AssertUnwindSafe(self.handler.handle(request)).catch_unwind()).await {
+                Ok(Ok(response)) => return response,
+                Ok(Err(_)) => ("panic", "it panicked".to_owned()),
+                Err(_) => ("timeout", "it did not answer in time".to_owned()),
+            };
         let (namespace, name) = (request.namespace.as_str(), request.name.as_str());
         tracing::error!(webhook, namespace, name, "Failed to answer a webhook request: {what}");
         let failed = std::panic::catch_unwind(AssertUnwindSafe(|| self.handler.failed(request, reason, &what)));

@@ -75,7 +75,16 @@ fn start(http2: bool, limits: Limits) -> Running {
 
 fn quick() -> Limits {
     let short = Duration::from_millis(300);
-    Limits { first_request: short, idle: short * 2, body: short, turn: short, answer: short * 2, linger: short, drain: short, ..Limits::default() }
+    Limits {
+        first_request: short,
+        idle: short * 2,
+        body: short,
+        turn: short,
+        answer: short * 2,
+        linger: short,
+        drain: short,
+        ..Limits::default()
+    }
 }
 
 async fn connect(running: &Running, alpn: &[&[u8]]) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
@@ -153,7 +162,13 @@ async fn many_questions_share_a_connection_of_http2() {
     let begun = tokio::time::Instant::now();
     let asked = (0..50).map(|_| {
         let mut client = client.clone();
-        async move { client.send_request(request("https://localhost/test", "application/json", review("slow"))).await.unwrap().status() }
+        async move {
+            client
+                .send_request(request("https://localhost/test", "application/json", review("slow")))
+                .await
+                .unwrap()
+                .status()
+        }
     });
     let statuses = futures::future::join_all(asked).await;
     assert!(statuses.iter().all(|status| *status == StatusCode::OK), "{statuses:?}");
@@ -204,7 +219,10 @@ async fn a_large_body_is_taken_up_to_a_bound(#[case] size: usize, #[case] expect
     // The server may close before everything is sent; its answer counts.
     let mut stream = connect(&running, &[]).await.unwrap();
     let body = review.to_string();
-    let head = format!("POST /test HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    let head = format!(
+        "POST /test HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
     stream.write_all(head.as_bytes()).await.unwrap();
     let _ = stream.write_all(body.as_bytes()).await;
     let mut answer = Vec::new();
@@ -254,7 +272,8 @@ async fn a_handler_that_fails_lets_the_object_pass_with_a_warning(
 #[case::nothing_after_tls("", true, "")]
 #[case::half_a_head("POST /test HTTP/1.1\r\nHost: h\r\n", true, "")]
 #[case::half_a_body(
-    "POST /test HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", true,
+    "POST /test HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+    true,
     "HTTP/1.1 408"
 )]
 #[tokio::test]
@@ -341,7 +360,8 @@ async fn a_certificate_is_exchanged_without_a_connection_noticing() {
 async fn the_shutdown_answers_what_is_under_way_and_what_still_comes() {
     let running = start(false, quick());
     let (mut one, mut other) = (client(&running).await, client(&running).await);
-    let under_way = tokio::spawn(async move { one.send_request(request("/test", "application/json", review("slow"))).await });
+    let under_way =
+        tokio::spawn(async move { one.send_request(request("/test", "application/json", review("slow"))).await });
     sleep(Duration::from_millis(50)).await;
     running.shutdown.cancel();
     let late = other.send_request(request("/test", "application/json", review("x"))).await.unwrap();

@@ -65,6 +65,7 @@ impl Operator {
             "--metrics-secure=false".to_owned(),
             "--health-probe-bind-address=127.0.0.1:0".to_owned(),
             "--cache-metrics-interval=0".to_owned(),
+            "--webhook-bind-address=0".to_owned(),
         ];
         let log: PathBuf = cluster.state_dir().join("operator.log");
         let program = Program::start("manager", manager, &args, log)?;

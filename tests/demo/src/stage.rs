@@ -56,6 +56,7 @@ impl Stage {
             "--metrics-secure=false".to_owned(),
             "--health-probe-bind-address=127.0.0.1:0".to_owned(),
             "--cache-metrics-interval=0".to_owned(),
+            "--webhook-bind-address=0".to_owned(),
             "--log-format=json".to_owned(),
         ];
         let operator = self.operator.insert(Program::start("manager", manager, &args, folder.path("operator.log"))?);

@@ -97,7 +97,8 @@ fn a_change_of_authority_goes_through_three_stored_contents_that_trust_each_othe
 #[rstest]
 fn whatever_is_damaged_is_made_anew(
     #[values(AUTHORITIES, AUTHORITY_KEY, CERTIFICATE, CERTIFICATE_KEY)] key: &str,
-    #[values("", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "\u{0}\u{1}")] value: &str,
+    #[values("", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "\u{0}\u{1}")]
+    value: &str,
 ) {
     let mut data = fresh();
     data.insert(key.to_owned(), ByteString(value.as_bytes().to_vec()));
