@@ -134,8 +134,7 @@ fn injected(case: &Case) -> Value {
             }),
             _ => None,
         };
-        let lookup =
-            engine.map_or(EngineLookup::NotFound, |engine| EngineLookup::Found(Box::new(view(case, engine))));
+        let lookup = engine.map_or(EngineLookup::NotFound, |engine| EngineLookup::Found(Box::new(view(case, engine))));
         let decision = decide(&pod, Some(NAMESPACE), injector, &lookup);
         let operations = patch(&pod, &decision);
         json_patch::patch(&mut pod, &operations).unwrap();

@@ -9,6 +9,7 @@ use lmcache_crds::{EngineStatus, FieldError, LMCacheCoordinator, LMCacheCoordina
 use lmcache_states::{Advisory, AdvisoryKind, Wording};
 use serde::de::DeserializeOwned;
 
+use crate::admission::injection::Injector;
 use crate::observe::{PublishedStatus, References};
 use crate::render::{self, Application, ChildKind, Children, Engine, Options, Resolved};
 
@@ -33,6 +34,8 @@ pub trait Managed:
     const APPLICATION: Application;
     /// What it calls its instances.
     const WORDING: Wording;
+    /// Who connects pods to it.
+    const INJECTOR: Option<Injector>;
 
     /// Every error of the spec; empty when it is valid.
     fn errors(&self) -> Vec<FieldError>;
@@ -70,6 +73,7 @@ where
     const WORKLOAD: ChildKind = ChildKind::DaemonSet;
     const APPLICATION: Application = Application::Engine;
     const WORDING: Wording = Wording::Instances;
+    const INJECTOR: Option<Injector> = Some(<E as Engine>::INJECTOR);
 
     fn errors(&self) -> Vec<FieldError> {
         self.validate()
@@ -122,6 +126,7 @@ impl Managed for LMCacheCoordinator {
     const WORKLOAD: ChildKind = ChildKind::Deployment;
     const APPLICATION: Application = Application::Coordinator;
     const WORDING: Wording = Wording::Replicas;
+    const INJECTOR: Option<Injector> = None;
 
     fn errors(&self) -> Vec<FieldError> {
         lmcache_crds::validate_coordinator(self.metadata.name.as_deref().unwrap_or_default(), &self.spec)

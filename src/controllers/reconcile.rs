@@ -250,7 +250,10 @@ impl<K: Managed> Reconciler<K> {
         let (advisories, children) = match resolving.instrument(info_span!("resolve-dependencies")).await {
             Ok(Resolution { resolved, issues, coordinator }) if issues.is_empty() => {
                 let children = self.apply(resource, subject, resolved, memory).await;
-                (resource.advisories(coordinator.as_ref()), children)
+                let mut advisories = resource.advisories(coordinator.as_ref());
+                let caches = &self.context.caches;
+                advisories.extend(K::INJECTOR.and_then(|it| observe::injected(caches, it, &subject.key)));
+                (advisories, children)
             }
             Ok(Resolution { issues, .. }) => return Attempt::withheld(Vec::new(), issues),
             Err(error) => (Vec::new(), Children::Failed(vec![unresolved(&error, memory.failures + 1)])),

@@ -18,10 +18,12 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use super::cache::{Cache, Feed};
+use super::injected::{self, InjectedPod};
 use super::live::Live;
 use super::problems::STARTUP_FAILURE;
 use super::trouble;
 use super::views::{EventView, NodeView, PodView, ReplicaSetView, TEMPLATE_HASH_LABEL, controller_of, trim_metadata};
+use crate::admission::injection::Injector;
 use crate::controllers::wake::{Target, Wakeups};
 use crate::key::Key;
 use crate::render::ChildKind;
@@ -72,10 +74,19 @@ pub struct Caches {
     pub events: Cache<EventView>,
     /// Metadata of every Secret, to notice a change of one that a spec refers to.
     pub sources: Cache<PartialObjectMeta<Secret>>,
+    injected: [Cache<InjectedPod>; 2],
     service_monitors_listed: Arc<AtomicBool>,
 }
 
 impl Caches {
+    /// Pods that an injector has connected, or was asked to, by their engine.
+    pub fn injected(&self, injector: Injector) -> &Cache<InjectedPod> {
+        match injector {
+            Injector::CacheBlend => &self.injected[0],
+            Injector::LmCache => &self.injected[1],
+        }
+    }
+
     /// The cache of children of that kind.
     pub fn children(&self, kind: ChildKind) -> &Cache<Live> {
         match kind {
@@ -148,6 +159,7 @@ impl Opener<'_> {
             nodes: self.nodes(tasks),
             events: self.events(tasks),
             sources: self.sources(tasks),
+            injected: [Injector::CacheBlend, Injector::LmCache].map(|injector| self.injected(injector, tasks)),
             service_monitors_listed,
         }
     }
@@ -264,6 +276,17 @@ impl Opener<'_> {
                 None,
                 tasks,
             );
+        }
+        cache
+    }
+
+    fn injected(&self, injector: Injector, tasks: &mut JoinSet<()>) -> Cache<InjectedPod> {
+        let (cache, feeds) = Cache::new(self.namespaces, &(), injected::by_engine(injector));
+        for (namespace, feed) in self.namespaces.iter().zip(feeds) {
+            let config = settings().labels(&format!("{}=true", injector.names().label));
+            let api = self.api(namespace.as_deref());
+            let watch = Watch { api, config, feed, resource: "pods", keep: |_| true, waiting: None };
+            self.spawn(watch, injected::trim, self.wake_by_name(), None, tasks);
         }
         cache
     }

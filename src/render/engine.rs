@@ -5,6 +5,8 @@ use k8s_openapi::api::core::v1::Container;
 use lmcache_crds::{CacheBlendEngine, EngineSpec, FieldError, LMCacheEngine};
 use serde_json::{Value, json};
 
+use crate::admission::injection::Injector;
+
 /// An engine kind: a spec with the common part, and what is special about it.
 pub trait Engine: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> {
     /// Kind for logs and metric labels, such as `LMCacheEngine`.
@@ -12,6 +14,9 @@ pub trait Engine: kube::Resource<DynamicType = (), Scope = NamespaceResourceScop
 
     /// Plural for logs and metric labels, such as `lmcacheengines`.
     const PLURAL: &'static str;
+
+    /// Who connects pods to this kind.
+    const INJECTOR: Injector;
 
     /// The part of the spec that every engine kind has.
     fn common(&self) -> &EngineSpec;
@@ -68,6 +73,7 @@ pub enum Decoder {
 impl Engine for LMCacheEngine {
     const KIND: &'static str = "LMCacheEngine";
     const PLURAL: &'static str = "lmcacheengines";
+    const INJECTOR: Injector = Injector::LmCache;
 
     fn common(&self) -> &EngineSpec {
         &self.spec.common
@@ -102,6 +108,7 @@ impl Engine for LMCacheEngine {
 impl Engine for CacheBlendEngine {
     const KIND: &'static str = "CacheBlendEngine";
     const PLURAL: &'static str = "cacheblendengines";
+    const INJECTOR: Injector = Injector::CacheBlend;
 
     fn common(&self) -> &EngineSpec {
         &self.spec.common

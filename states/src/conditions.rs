@@ -15,6 +15,7 @@
 //! | `Stalled` | True in Degraded when waiting does not heal, else absent | that of the phase |
 //! | `CoordinatorCompatible` | True, False; absent without `spec.coordinator.ref` | `SettingsAgree`, `SettingsDiffer` |
 //! | `RegistryConsistent` | True, False; coordinators only | `OneRegistry`, `SeveralReplicas` |
+//! | `InjectionCurrent` | True, False; absent without injected pods | `PodsCurrent`, `PodsOutdated` |
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use lmcache_crds::{Phase, PhaseRecord, kubernetes_time};
@@ -43,7 +44,7 @@ pub const RECONCILING: &str = "Reconciling";
 pub const STALLED: &str = "Stalled";
 
 /// Every condition type that is managed here, in the order in which they are listed.
-pub const TYPES: [&str; 10] = [
+pub const TYPES: [&str; 11] = [
     CONFIG_VALID,
     AVAILABLE,
     ALL_INSTANCES_READY,
@@ -54,6 +55,7 @@ pub const TYPES: [&str; 10] = [
     STALLED,
     AdvisoryKind::CoordinatorCompatible.as_str(),
     AdvisoryKind::RegistryConsistent.as_str(),
+    AdvisoryKind::InjectionCurrent.as_str(),
 ];
 
 struct Finding {

@@ -75,17 +75,21 @@ pub enum AdvisoryKind {
     CoordinatorCompatible,
     /// One coordinator process knows every engine: its registry is not split over replicas (D59).
     RegistryConsistent,
+    /// The pods that were connected to the engine have the connection that it publishes today (D80).
+    InjectionCurrent,
 }
 
 impl AdvisoryKind {
     /// Every kind, in the order in which their conditions are listed.
-    pub const ALL: [AdvisoryKind; 2] = [AdvisoryKind::CoordinatorCompatible, AdvisoryKind::RegistryConsistent];
+    pub const ALL: [AdvisoryKind; 3] =
+        [AdvisoryKind::CoordinatorCompatible, AdvisoryKind::RegistryConsistent, AdvisoryKind::InjectionCurrent];
 
     /// The condition type.
     pub const fn as_str(self) -> &'static str {
         match self {
             AdvisoryKind::CoordinatorCompatible => "CoordinatorCompatible",
             AdvisoryKind::RegistryConsistent => "RegistryConsistent",
+            AdvisoryKind::InjectionCurrent => "InjectionCurrent",
         }
     }
 
@@ -94,6 +98,7 @@ impl AdvisoryKind {
         match self {
             AdvisoryKind::CoordinatorCompatible => "Chunk size and hash algorithm are those of the coordinator",
             AdvisoryKind::RegistryConsistent => "There is one registry, and every engine is in it",
+            AdvisoryKind::InjectionCurrent => "Every injected pod has the connection of today",
         }
     }
 
@@ -104,6 +109,8 @@ impl AdvisoryKind {
             (AdvisoryKind::CoordinatorCompatible, false) => "SettingsDiffer",
             (AdvisoryKind::RegistryConsistent, true) => "OneRegistry",
             (AdvisoryKind::RegistryConsistent, false) => "SeveralReplicas",
+            (AdvisoryKind::InjectionCurrent, true) => "PodsCurrent",
+            (AdvisoryKind::InjectionCurrent, false) => "PodsOutdated",
         }
     }
 }
