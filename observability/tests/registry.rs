@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use lmcache_crds::{Phase, PhaseRecord, PhaseTransition, Report};
-use lmcache_observability::{ApplyOutcome, Metrics, ReconcileResult};
+use lmcache_observability::{ApplyOutcome, Metrics, ReconcileResult, WebhookOutcome};
 use proptest::prelude::*;
 use rstest::rstest;
 
@@ -138,6 +138,25 @@ fn a_step_counts_and_times_the_phase_that_was_left(#[case] since: Option<i64>, #
     let seen = text.lines().find_map(|line| line.strip_prefix(name));
     assert_eq!(seen, sum, "{text}");
     assert!(!text.contains("not for a label"), "{text}");
+}
+
+#[test]
+fn webhooks_are_counted_by_outcome_and_their_certificate_is_shown_while_there_is_one() {
+    let metrics = metrics();
+    let expiry = "lmcache_operator_webhook_certificate_expiry_timestamp_seconds";
+    assert!(!metrics.encode().lines().any(|line| line.starts_with(expiry)), "{}", metrics.encode());
+    metrics.webhook_request("validating", WebhookOutcome::Denied, "invalid", Duration::from_micros(300));
+    metrics.webhook_certificate_expires(at(1_000));
+    metrics.webhook_certificate_expires(at(2_000));
+    assert_lines(
+        &metrics.encode(),
+        &[
+            r#"lmcache_operator_webhook_requests_total{webhook="validating",outcome="denied",reason="invalid"} 1"#,
+            r#"lmcache_operator_webhook_duration_seconds_bucket{le="0.00025",webhook="validating",outcome="denied",reason="invalid"} 0"#,
+            r#"lmcache_operator_webhook_duration_seconds_bucket{le="0.0005",webhook="validating",outcome="denied",reason="invalid"} 1"#,
+            &format!("{expiry} 2000"),
+        ],
+    );
 }
 
 #[test]

@@ -20,8 +20,7 @@ pub trait Handler: Send + Sync + 'static {
 
     /// The answer when there is none: the object passes as it is (D21). `what` went wrong, for a person; `reason` is a
     /// metric label.
-    fn failed(&self, request: &AdmissionRequest, reason: &'static str, what: &str) -> Response {
-        let _ = request;
+    fn failed(&self, _request: &AdmissionRequest, reason: &'static str, what: &str) -> Response {
         Response::error(reason, format!("webhook {} failed ({what}); the object was let through", self.webhook()))
     }
 }

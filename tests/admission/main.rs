@@ -8,8 +8,13 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[path = "../faults/http.rs"]
+#[allow(dead_code, reason = "metrics are served without TLS here")]
+mod http;
+
 mod certificates;
 mod client;
+mod files;
 mod outage;
 mod replicas;
 mod rotation;

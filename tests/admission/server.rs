@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use crate::certificates::PREFIX;
 use crate::client::{bundle, connect, post};
 use crate::common::Operator;
+use crate::http::get;
 use crate::{Bed, WRONG, invalid, lenient_bed, operator_by_url, shared, until_refused};
 
 /// As many as a test may open, next to those that the rest of the machine needs.
@@ -50,6 +51,23 @@ async fn every_request_gets_a_clear_answer(
     let (found, answer) = ask(bed, operator, path, content_type, &body).await.unwrap();
     assert_eq!(found, code, "{answer}");
     assert!(answer.contains(hint), "want {hint:?} in\n{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_and_the_end_of_the_certificate_are_shown_as_metrics() {
+    let (bed, operator) = shared().await;
+    let body = review(1);
+    ask(bed, operator, "/validate", "application/json", &body).await.unwrap();
+    let metrics = operator.address("Serving metrics server").await.unwrap();
+    let (_, text) = get(&metrics, "/metrics").await.unwrap();
+    let labels = r#"{webhook="validating",outcome="denied",reason="invalid"}"#;
+    for name in ["webhook_requests_total", "webhook_duration_seconds_count"] {
+        assert!(text.contains(&format!("lmcache_operator_{name}{labels}")), "{name} is not in\n{text}");
+    }
+    let expiry = "lmcache_operator_webhook_certificate_expiry_timestamp_seconds ";
+    let expiry = text.lines().find_map(|line| line.strip_prefix(expiry)).unwrap_or_else(|| panic!("{text}"));
+    let left = expiry.parse::<f64>().unwrap() - std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+    assert!((89.0..=90.0).contains(&(left / 86_400.0)), "{left} s are left");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -15,11 +15,12 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Error};
 use lmcache_observability::Metrics;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::material::{Material, MaterialError};
 use super::plan::{Lifetimes, Plan, Renewal, plan};
 use super::published::Published;
+use super::repairs::Repairs;
 use super::seen::Seen;
 use super::served::ServedCertificate;
 use crate::admission::registration::{self, Address, Names};
@@ -32,11 +33,6 @@ const TICK: Duration = Duration::from_secs(5);
 const ROUND: Duration = Duration::from_secs(20);
 /// How often a change of the Secret by another replica is answered at once.
 const ATTEMPTS: usize = 5;
-/// Unplanned renewals that are carried out at once; each further one waits longer, since somebody fights back.
-const FREE_REPAIRS: u32 = 4;
-/// After this time without an unplanned renewal the next ones are carried out at once again.
-const PEACE: Duration = Duration::from_mins(5);
-
 /// Why the certificate cannot be kept up.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
@@ -91,8 +87,7 @@ struct State {
     /// The stored content is good until then, unless somebody changes it.
     until: Timestamp,
     failures: u32,
-    repairs: u32,
-    repaired: Instant,
+    repairs: Repairs,
 }
 
 impl SelfManaged {
@@ -105,8 +100,7 @@ impl SelfManaged {
             bundle: Vec::new(),
             until: Timestamp::MIN,
             failures: 0,
-            repairs: 0,
-            repaired: Instant::now(),
+            repairs: Repairs::default(),
         };
         let (mutating, mutating_name) = state.mutating.api();
         let (validating, validating_name) = state.validating.api();
@@ -175,7 +169,9 @@ impl SelfManaged {
                 }
                 Plan::Renew(renewal) => renewal,
             };
-            if let Some(wait) = state.patience(now) {
+            if now < state.until
+                && let Some(wait) = state.repairs.wait()
+            {
                 return Ok(Some(wait));
             }
             self.write(state, &renewal, &material.renew(&renewal, now, self.lifetimes, &self.hosts)?).await?;
@@ -246,25 +242,5 @@ impl SelfManaged {
 
     fn failed(&self, verb: &'static str, source: Error) -> KeeperError {
         KeeperError::Secret { verb, name: self.secret_name(), source }
-    }
-}
-
-impl State {
-    /// How long a renewal that nobody planned has to wait: two replicas whose clocks disagree must not wear out the
-    /// API server.
-    fn patience(&mut self, now: Timestamp) -> Option<Duration> {
-        if now >= self.until {
-            return None;
-        }
-        if self.repaired.elapsed() > PEACE {
-            self.repairs = 0;
-        }
-        let pause = pause_after(self.repairs.saturating_sub(FREE_REPAIRS));
-        if self.repairs > FREE_REPAIRS && self.repaired.elapsed() < pause {
-            return Some(pause.saturating_sub(self.repaired.elapsed()));
-        }
-        self.repairs += 1;
-        self.repaired = Instant::now();
-        None
     }
 }

@@ -9,6 +9,7 @@ mod keeper;
 mod material;
 mod plan;
 mod published;
+mod repairs;
 mod seen;
 mod served;
 

@@ -12,6 +12,8 @@ fn write_pair(folder: &Path) -> Vec<u8> {
     made.cert.der().to_vec()
 }
 
+static ARRIVED: AtomicUsize = AtomicUsize::new(0);
+
 #[tokio::test(start_paused = true)]
 async fn files_are_waited_for_followed_and_kept_when_they_break() {
     let folder = std::env::temp_dir().join(format!("lmcache-operator-webhook-files-{}", std::process::id()));
@@ -21,7 +23,6 @@ async fn files_are_waited_for_followed_and_kept_when_they_break() {
     }
     let files = CertificateFiles { certificate: folder.join("tls.crt"), key: folder.join("tls.key") };
     let (served, metrics) = (ServedCertificate::default(), Metrics::new("0", "0"));
-    static ARRIVED: AtomicUsize = AtomicUsize::new(0);
     let arrived = || {
         ARRIVED.fetch_add(1, Ordering::Relaxed);
     };

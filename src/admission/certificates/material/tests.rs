@@ -18,7 +18,7 @@ fn hosts() -> Vec<String> {
 }
 
 fn lifetimes() -> Lifetimes {
-    Lifetimes::new(Duration::from_secs(600))
+    Lifetimes::new(Duration::from_mins(10))
 }
 
 fn now() -> Timestamp {

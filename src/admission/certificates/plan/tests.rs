@@ -116,7 +116,9 @@ fn settle(now: Timestamp, stored: &Stored, lifetimes: Lifetimes) -> Result<(Stor
     };
     match plan(now, &after, lifetimes) {
         Plan::Keep { until } => Ok((after, until)),
-        again => Err(TestCaseError::fail(format!("{stored:?}\nbecame {after:?}\nand is to become {again:?} at {now}"))),
+        again @ Plan::Renew(_) => {
+            Err(TestCaseError::fail(format!("{stored:?}\nbecame {after:?}\nand is to become {again:?} at {now}")))
+        }
     }
 }
 
