@@ -29,7 +29,7 @@ impl Repairs {
         let fights = u32::try_from(self.count.saturating_sub(AT_ONCE)).unwrap_or(u32::MAX);
         let pause = if self.count < AT_ONCE { Duration::ZERO } else { pause_after(fights + 1) };
         if since < pause {
-            return Some(pause - since);
+            return Some(pause.saturating_sub(since));
         }
         self.count += 1;
         self.last = Some(Instant::now());
