@@ -108,7 +108,7 @@ impl Sampler {
     }
 
     /// Asks every ready instance of an engine, one after the other: engines are asked side by side.
-    async fn ask(&self, subject: Subject) -> (Subject, BTreeMap<String, Tokens>, Vec<String>) {
+    async fn ask(&self, subject: Subject) -> (Subject, BTreeMap<String, Option<Tokens>>, Vec<String>) {
         let listed: HashSet<&str> = subject.report.endpoints.iter().map(|it| it.pod_name.as_str()).collect();
         let mut answers = BTreeMap::new();
         let mut present = Vec::new();

@@ -21,9 +21,9 @@ impl Ledger {
         Ledger { published, ..Ledger::default() }
     }
 
-    /// Takes in one round: what every instance that answered says. `present` are all instances that exist; one that did not
-    /// answer keeps what it said last.
-    pub fn round(&mut self, answers: BTreeMap<String, Tokens>, present: &[String]) {
+    /// Takes in one round: what every instance that answered says. `present` are all instances that exist. One that did not
+    /// answer, or whose answer has no counters, keeps what it said last; that it started anew shows when it counts again.
+    pub fn round(&mut self, answers: BTreeMap<String, Option<Tokens>>, present: &[String]) {
         let gone: Vec<String> = self.instances.keys().filter(|pod| !present.contains(pod)).cloned().collect();
         for pod in gone {
             if let Some(last) = self.instances.remove(&pod) {
@@ -31,6 +31,10 @@ impl Ledger {
             }
         }
         for (pod, now) in answers {
+            let Some(now) = now else {
+                self.instances.entry(pod).or_default();
+                continue;
+            };
             if let Some(last) = self.instances.insert(pod, now)
                 && (now.hit < last.hit || now.requested < last.requested)
             {
@@ -76,8 +80,8 @@ mod tests {
         Tokens { hit, requested }
     }
 
-    fn answers(all: &[(&str, f64, f64)]) -> BTreeMap<String, Tokens> {
-        all.iter().map(|(pod, hit, requested)| ((*pod).to_owned(), tokens(*hit, *requested))).collect()
+    fn answers(all: &[(&str, f64, f64)]) -> BTreeMap<String, Option<Tokens>> {
+        all.iter().map(|(pod, hit, requested)| ((*pod).to_owned(), Some(tokens(*hit, *requested)))).collect()
     }
 
     fn pods(names: &[&str]) -> Vec<String> {
@@ -118,6 +122,17 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_without_counters_changes_nothing() {
+        let mut ledger = Ledger::default();
+        ledger.round(BTreeMap::from([("a".to_owned(), None)]), &pods(&["a"]));
+        assert_eq!(ledger.known_total(), Some(tokens(0.0, 0.0)));
+        ledger.round(answers(&[("a", 100.0, 200.0)]), &pods(&["a"]));
+        ledger.round(BTreeMap::from([("a".to_owned(), None)]), &pods(&["a"]));
+        ledger.round(answers(&[("a", 101.0, 201.0)]), &pods(&["a"]));
+        assert_eq!(ledger.known_total(), Some(tokens(101.0, 201.0)));
+    }
+
+    #[test]
     fn goes_on_from_what_another_process_had_published() {
         let mut ledger = Ledger::after(Some(tokens(500.0, 900.0)));
         ledger.round(answers(&[("a", 100.0, 200.0)]), &pods(&["a", "b"]));
@@ -144,7 +159,7 @@ mod tests {
             for (round, heard) in rounds {
                 let present: Vec<String> = round.keys().cloned().collect();
                 let answers = round.into_iter().zip(heard).filter(|(_, heard)| *heard);
-                let answers = answers.map(|((pod, (hit, requested)), _)| (pod, tokens(hit.into(), requested.into())));
+                let answers = answers.map(|((pod, (hit, requested)), _)| (pod, (hit > 5).then(|| tokens(hit.into(), requested.into()))));
                 ledger.round(answers.collect(), &present);
                 if let Some(now) = ledger.known_total() {
                     prop_assert!(now.hit >= before.hit && now.requested >= before.requested, "{now:?} after {before:?}");

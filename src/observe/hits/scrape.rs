@@ -39,15 +39,15 @@ pub enum ScrapeError {
     Timeout,
 }
 
-/// Asks the server at this address for its counters.
+/// Asks the server at this address for its counters; `None` when it has none.
 ///
 /// # Errors
 /// When it cannot be reached, answers with another status than 200, too much or too slowly.
-pub async fn scrape(address: IpAddr, port: u16) -> Result<Tokens, ScrapeError> {
+pub async fn scrape(address: IpAddr, port: u16) -> Result<Option<Tokens>, ScrapeError> {
     tokio::time::timeout(TIMEOUT, ask(SocketAddr::new(address, port))).await.unwrap_or(Err(ScrapeError::Timeout))
 }
 
-async fn ask(address: SocketAddr) -> Result<Tokens, ScrapeError> {
+async fn ask(address: SocketAddr) -> Result<Option<Tokens>, ScrapeError> {
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = http::Request::get("/metrics")
@@ -99,7 +99,7 @@ mod tests {
         port
     }
 
-    async fn answer(router: Router) -> Result<Tokens, ScrapeError> {
+    async fn answer(router: Router) -> Result<Option<Tokens>, ScrapeError> {
         let port = served(router).await;
         scrape(Ipv4Addr::LOCALHOST.into(), port).await
     }
@@ -108,14 +108,14 @@ mod tests {
     async fn counters_are_read_over_http() {
         let text = "lmcache_mp_lookup_hit_tokens_total 5\nlmcache_mp_lookup_requested_tokens_total 9\n";
         let tokens = answer(Router::new().route("/metrics", get(move || async move { text }))).await.unwrap();
-        assert_eq!(tokens, Tokens { hit: 5.0, requested: 9.0 });
+        assert_eq!(tokens, Some(Tokens { hit: 5.0, requested: 9.0 }));
     }
 
     #[tokio::test]
     async fn ten_mebibytes_of_something_else_count_nothing() {
         let text = "some_other_metric{label=\"value\"} 1\n".repeat((10 << 20) / 36);
         let tokens = answer(Router::new().route("/metrics", get(move || async move { text }))).await.unwrap();
-        assert_eq!(tokens, Tokens::default());
+        assert_eq!(tokens, None);
     }
 
     #[tokio::test]

@@ -43,10 +43,11 @@ impl Reader {
         }
     }
 
-    /// The sums over all labels; 0 for what the server does not publish. Present names win over older ones.
-    pub fn finish(mut self) -> Tokens {
+    /// The sums over all labels, 0 for a counter that is not there; `None` when neither is. Present names win over older ones.
+    pub fn finish(mut self) -> Option<Tokens> {
         self.end_line();
-        if self.present.seen { self.present.tokens } else { self.older.tokens }
+        let family = if self.present.seen { self.present } else { self.older };
+        family.seen.then_some(family.tokens)
     }
 
     fn append(&mut self, part: &[u8]) {
@@ -120,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &[u8], piece: usize) -> Tokens {
+    fn read(text: &[u8], piece: usize) -> Option<Tokens> {
         let mut reader = Reader::default();
         text.chunks(piece.max(1)).for_each(|piece| reader.push(piece));
         reader.finish()
@@ -160,7 +161,8 @@ mod tests {
     #[case::windows_lines("lmcache_mp_lookup_hit_tokens_total 5\r\n", 5.0, 0.0)]
     fn reads_both_families_and_skips_the_rest(#[case] text: &str, #[case] hit: f64, #[case] requested: f64) {
         for piece in [1, 7, text.len()] {
-            assert_eq!(read(text.as_bytes(), piece), Tokens { hit, requested }, "in pieces of {piece}");
+            let expected = (hit + requested > 0.0).then_some(Tokens { hit, requested });
+            assert_eq!(read(text.as_bytes(), piece), expected, "in pieces of {piece}");
         }
     }
 
@@ -172,13 +174,13 @@ mod tests {
         }
         assert!(reader.line.capacity() <= 2 * LINE_LIMIT, "{}", reader.line.capacity());
         reader.push(b"\nlmcache_mp_lookup_hit_tokens_total 5\n");
-        assert_eq!(reader.finish().hit, 5.0);
+        assert_eq!(reader.finish(), Some(Tokens { hit: 5.0, requested: 0.0 }));
     }
 
     proptest! {
         #[test]
         fn never_panics_and_never_counts_what_no_counter_has(text in any::<Vec<u8>>(), piece in 1..64_usize) {
-            let tokens = read(&text, piece);
+            let tokens = read(&text, piece).unwrap_or_default();
             prop_assert!(tokens.hit >= 0.0 && tokens.requested >= 0.0);
         }
 
