@@ -24,7 +24,7 @@ pub use schema::{crds, reference_markdown};
 pub use spec::*;
 pub use status::{
     CacheStatus, CoordinatorStatus, Endpoint, EngineStatus, MAX_ENDPOINTS, MAX_TRANSITIONS, Phase, PhaseRecord,
-    PhaseTransition, Report, kubernetes_time,
+    PhaseTransition, Report, RolloutOutcome, RolloutTrace, kubernetes_time,
 };
 pub use validation::{
     BadValue, FieldError, MAX_NAME_LENGTH, join_errors, malformed, validate, validate_cache_blend, validate_coordinator,

@@ -97,6 +97,54 @@ pub struct PhaseRecord {
     /// When the present rollout last came forward (an instance updated or became ready); the progress deadline counts from here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_progress_time: Option<Time>,
+    /// Trace of the rollout of one generation; only while the operator exports traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<RolloutTrace>,
+}
+
+/// Where the rollout of one generation is traced: one trace, from the change to Ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutTrace {
+    /// W3C trace id, 32 hexadecimal digits: paste it into a trace viewer.
+    pub trace_id: String,
+    /// Id of the span rollout in that trace, 16 hexadecimal digits.
+    pub span_id: String,
+    /// Span of the caller that the annotation lmcache.ai/traceparent named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_span_id: Option<String>,
+    /// `metadata.generation` that is rolled out.
+    pub generation: i64,
+    /// When the resource was created, or this generation first seen.
+    pub start_time: Time,
+    /// When it last came to its outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_time: Option<Time>,
+    /// What it came to; absent while it is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<RolloutOutcome>,
+}
+
+/// What a rollout came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RolloutOutcome {
+    /// The generation got Ready.
+    Ready,
+    /// The generation got Degraded before it was ever Ready, and has not been since.
+    Degraded,
+    /// The generation got Degraded first, and Ready afterwards.
+    Recovered,
+}
+
+impl RolloutOutcome {
+    /// The name as it stands in `status.trace.outcome`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            RolloutOutcome::Ready => "Ready",
+            RolloutOutcome::Degraded => "Degraded",
+            RolloutOutcome::Recovered => "Recovered",
+        }
+    }
 }
 
 /// One instance: the pod of an engine on one node, or one replica of a coordinator.

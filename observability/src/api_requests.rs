@@ -1,4 +1,4 @@
-//! Counts and times what the operator asks of the API server.
+//! Counts and times what the operator asks of the API server, and tells it as client spans.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,17 +7,28 @@ use std::time::Instant;
 
 use http::{Method, Request, Response, Uri};
 use tower::{Layer, Service};
+use tracing::field::Empty;
+use tracing::{Instrument, Span, debug_span};
 
 use crate::metrics::Metrics;
 
+/// Target of the spans of requests; nothing is logged under it.
+pub(crate) const TARGET: &str = "lmcache_observability::api_requests";
+
 /// A tower layer for `kube::client::ClientBuilder::with_layer`. It stands outside of the client's own retries: a call
 /// that was retried counts once, with its last code.
+///
+/// A request that is made within a span is a client span under it (HTTP semantic conventions); watches, leases and reviews,
+/// which belong to no reconcile, are none.
 #[derive(Clone, Debug)]
-pub struct ApiRequestsLayer(Metrics);
+pub struct ApiRequestsLayer {
+    metrics: Metrics,
+    server: Uri,
+}
 
 impl ApiRequestsLayer {
-    pub(crate) fn new(metrics: Metrics) -> Self {
-        ApiRequestsLayer(metrics)
+    pub(crate) fn new(metrics: Metrics, server: Uri) -> Self {
+        ApiRequestsLayer { metrics, server }
     }
 }
 
@@ -25,7 +36,7 @@ impl<S> Layer<S> for ApiRequestsLayer {
     type Service = ApiRequestsService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        ApiRequestsService { inner, metrics: self.0.clone() }
+        ApiRequestsService { inner, metrics: self.metrics.clone(), server: self.server.clone() }
     }
 }
 
@@ -34,6 +45,7 @@ impl<S> Layer<S> for ApiRequestsLayer {
 pub struct ApiRequestsService<S> {
     inner: S,
     metrics: Metrics,
+    server: Uri,
 }
 
 impl<S, In, Out> Service<Request<In>> for ApiRequestsService<S>
@@ -53,14 +65,75 @@ where
         let (verb, resource) = describe(request.method(), request.uri());
         let metrics = self.metrics.clone();
         let begun = Instant::now();
-        let response = self.inner.call(request);
-        Box::pin(async move {
+        let span = span(&self.server, request.method(), request.uri());
+        let response = span.in_scope(|| self.inner.call(request));
+        let work = async move {
             let result = response.await;
             let code = result.as_ref().ok().map(|response| response.status().as_u16());
             metrics.api_request(verb, resource, code, begun.elapsed());
+            record(&Span::current(), code);
             result
-        })
+        };
+        Box::pin(work.instrument(span))
     }
+}
+
+/// The client span of a request, or none outside of a span. Queries are left out: they select and name no object.
+fn span(server: &Uri, method: &Method, uri: &Uri) -> Span {
+    // Only what somebody listens to is built.
+    if Span::current().is_none() || !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
+        return Span::none();
+    }
+    let template = template(uri.path());
+    let base = server.path().trim_end_matches('/');
+    let (scheme, authority) = (server.scheme_str().unwrap_or_default(), server.authority().map_or("", |it| it.as_str()));
+    debug_span!(
+        target: TARGET,
+        "api-request",
+        otel.name = %format_args!("{method} {template}"),
+        otel.kind = "client",
+        otel.status_code = Empty,
+        http.request.method = method.as_str(),
+        http.response.status_code = Empty,
+        url.full = %format_args!("{scheme}://{authority}{base}{}", uri.path()),
+        url.template = template,
+        server.address = server.host(),
+        server.port = server.port_u16().unwrap_or(if scheme == "http" { 80 } else { 443 }),
+        error.r#type = Empty,
+    )
+}
+
+fn record(span: &Span, code: Option<u16>) {
+    if span.is_disabled() {
+        return;
+    }
+    if let Some(code) = code {
+        span.record("http.response.status_code", code);
+    }
+    if code.is_none_or(|code| code >= 400) {
+        span.record("otel.status_code", "ERROR");
+        span.record("error.type", code.map_or_else(|| "no_response".to_owned(), |code| code.to_string()));
+    }
+}
+
+/// A path with `{namespace}` and `{name}` in place of what they are.
+fn template(path: &str) -> String {
+    let mut segments: Vec<&str> = path.split('/').collect();
+    let group = match segments.get(1) {
+        Some(&"api") => 3,
+        Some(&"apis") => 4,
+        _ => return path.to_owned(),
+    };
+    let resource = if segments.get(group) == Some(&"namespaces") && segments.len() > group + 2 {
+        segments[group + 1] = "{namespace}";
+        group + 2
+    } else {
+        group
+    };
+    if let Some(name) = segments.get_mut(resource + 1) {
+        *name = "{name}";
+    }
+    segments.join("/")
 }
 
 /// Kubernetes verb and resource (`daemonsets`, `lmcacheengines/status`) of a request. Names and namespaces never show.
@@ -141,6 +214,19 @@ mod tests {
         assert_eq!(seen, (verb, resource.to_owned()), "{method} {uri}");
     }
 
+    #[rstest]
+    #[case("/api/v1/namespaces/team-a/secrets/credentials", "/api/v1/namespaces/{namespace}/secrets/{name}")]
+    #[case("/apis/apps/v1/namespaces/x/daemonsets/e", "/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}")]
+    #[case("/apis/a.b/v1/namespaces/x/engines/e/status", "/apis/a.b/v1/namespaces/{namespace}/engines/{name}/status")]
+    #[case("/apis/events.k8s.io/v1/namespaces/x/events", "/apis/events.k8s.io/v1/namespaces/{namespace}/events")]
+    #[case("/api/v1/namespaces/team-a", "/api/v1/namespaces/{name}")]
+    #[case("/api/v1/nodes/n1", "/api/v1/nodes/{name}")]
+    #[case("/api/v1/pods", "/api/v1/pods")]
+    #[case("/version", "/version")]
+    fn a_template_names_no_object(#[case] path: &str, #[case] expected: &str) {
+        assert_eq!(template(path), expected, "{path}");
+    }
+
     #[tokio::test]
     async fn counts_responses_by_code_and_calls_without_a_response_as_error() {
         let metrics = Metrics::new("1.2.3", "abc");
@@ -150,7 +236,7 @@ mod tests {
                 _ => Err(std::io::Error::other("refused")),
             }
         });
-        let mut counted = metrics.api_requests_layer().layer(service);
+        let mut counted = metrics.api_requests_layer(&"https://10.0.0.1:6443".parse().unwrap()).layer(service);
         for path in ["/api/v1/pods", "/api/v1/pods", "/api/v1/nodes"] {
             let _ = counted.call(Request::get(path).body(()).unwrap()).await;
         }

@@ -146,3 +146,8 @@ pub(crate) struct BuildInfo {
     pub version: &'static str,
     pub commit: &'static str,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Dropped {
+    pub reason: &'static str,
+}

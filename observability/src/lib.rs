@@ -1,4 +1,4 @@
-//! The senses of the operator: logging and the metric registry.
+//! The senses of the operator: logging, traces and the metric registry.
 //!
 //! No other crate registers a metric or installs a subscriber. Everything is bounded: what would grow without limit
 //! (messages, pod names) is never a label, and an object that is deleted takes its series with it.
@@ -8,9 +8,11 @@
 mod api_requests;
 mod engines;
 mod labels;
+mod log_traces;
 mod logging;
 mod metrics;
 mod process;
+pub mod traces;
 
 pub use api_requests::{ApiRequestsLayer, ApiRequestsService};
 pub use labels::{ApplyOutcome, ReconcileResult, WebhookOutcome};

@@ -1,17 +1,22 @@
 //! Log lines: JSON for machines, plain for a person at a terminal; always on standard error.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 use std::{env, fmt};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
+use tracing::dispatcher::WeakDispatch;
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Subscriber};
+use tracing::{Dispatch, Event, Level, Subscriber};
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+
+use crate::log_traces::{Here, WithTrace};
+use crate::traces::Traces;
 
 /// The level that holds when neither flag nor `RUST_LOG` says otherwise.
 pub const DEFAULT_FILTER: &str = "info";
@@ -56,8 +61,8 @@ pub enum LoggingError {
 }
 
 /// Installs the process-wide subscriber. `level` is a level (`info`) or a filter (`info,lmcache_operator=debug`);
-/// `RUST_LOG`, when set, wins over it.
-pub fn init_logging(format: LogFormat, level: &str) -> Result<(), LoggingError> {
+/// `RUST_LOG`, when set, wins over it. While traces are exported, lines carry `trace_id` and `span_id`.
+pub fn init_logging(format: LogFormat, level: &str, traces: &Traces) -> Result<(), LoggingError> {
     let (filter, origin) = match env::var("RUST_LOG") {
         Ok(filter) if !filter.trim().is_empty() => (filter, "RUST_LOG"),
         _ => (level.to_owned(), "--log-level"),
@@ -67,13 +72,17 @@ pub fn init_logging(format: LogFormat, level: &str) -> Result<(), LoggingError> 
         origin,
         source,
     })?;
-    let registry = tracing_subscriber::registry().with(parsed);
-    if format.is_json(env::var_os("KUBERNETES_SERVICE_HOST").is_some(), io::stderr().is_terminal()) {
-        registry.with(JsonLines { write: write_stderr }).try_init()?;
+    let json = format.is_json(env::var_os("KUBERNETES_SERVICE_HOST").is_some(), io::stderr().is_terminal());
+    // What is logged and what is traced are two questions: each layer has a filter of its own.
+    let mut layers: Vec<Box<dyn Layer<Registry> + Send + Sync>> = traces.layer().into_iter().collect();
+    layers.push(if json {
+        JsonLines { write: write_stderr, dispatch: OnceLock::new() }.with_filter(parsed).boxed()
     } else {
         let colour = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none();
-        registry.with(tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(colour)).try_init()?;
-    }
+        let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(colour);
+        lines.event_format(WithTrace::new(colour, traces.is_on())).with_filter(parsed).boxed()
+    });
+    tracing_subscriber::registry().with(layers).try_init()?;
     Ok(())
 }
 
@@ -105,6 +114,7 @@ fn write_stderr(line: &[u8]) {
 /// Writes each event as one JSON line on which the fields of all spans around it stand beside its own; the nearer one wins.
 struct JsonLines<W> {
     write: W,
+    dispatch: OnceLock<WeakDispatch>,
 }
 
 /// The fields of a span, kept with it.
@@ -115,6 +125,10 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: Fn(&[u8]) + 'static,
 {
+    fn on_register_dispatch(&self, dispatch: &Dispatch) {
+        let _ = self.dispatch.set(dispatch.downgrade());
+    }
+
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         let mut fields = Map::new();
@@ -137,6 +151,10 @@ where
             }
         }
         event.record(&mut JsonVisitor(&mut line));
+        if let Some(here) = Here::of(event, &context, self.dispatch.get()) {
+            line.insert("trace_id".to_owned(), here.trace_id.into());
+            line.insert("span_id".to_owned(), here.span_id.into());
+        }
         line.insert("timestamp".to_owned(), format!("{:.6}", Timestamp::now()).into());
         line.insert("level".to_owned(), event.metadata().level().as_str().to_ascii_lowercase().into());
         line.insert("target".to_owned(), event.metadata().target().into());
@@ -150,6 +168,10 @@ struct JsonVisitor<'a>(&'a mut Map<String, Value>);
 
 impl JsonVisitor<'_> {
     fn put(&mut self, field: &Field, value: impl Into<Value>) {
+        // Instructions for the trace, not facts.
+        if field.name().starts_with("otel.") {
+            return;
+        }
         self.0.insert(field.name().to_owned(), value.into());
     }
 }
@@ -202,7 +224,7 @@ mod tests {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&seen);
         let write = move |line: &[u8]| sink.lock().unwrap().push(serde_json::from_slice::<Value>(line).unwrap());
-        let subscriber = tracing_subscriber::registry().with(JsonLines { write });
+        let subscriber = tracing_subscriber::registry().with(JsonLines { write, dispatch: OnceLock::new() });
         tracing::subscriber::with_default(subscriber, work);
         let lines = seen.lock().unwrap();
         lines.clone()

@@ -15,10 +15,11 @@ use prometheus_client::registry::Registry;
 use crate::api_requests::ApiRequestsLayer;
 use crate::engines::EngineSeries;
 use crate::labels::{
-    ApiRequest, Apply, ApplyOutcome, BuildInfo, Kind, KindError, KindPhase, KindResult, ReconcileResult, Transition,
-    WatchRestart, WebhookOutcome, WebhookRequest,
+    ApiRequest, Apply, ApplyOutcome, BuildInfo, Dropped, Kind, KindError, KindPhase, KindResult, ReconcileResult,
+    Transition, WatchRestart, WebhookOutcome, WebhookRequest,
 };
 use crate::process::ProcessCollector;
+use crate::traces::DropReason;
 
 const PREFIX: &str = "lmcache_operator";
 
@@ -58,6 +59,9 @@ struct Families {
     webhook_requests: Family<WebhookRequest, Counter>,
     webhook_duration: Histograms<WebhookRequest>,
     webhook_certificate_expiry: Family<[(&'static str, &'static str); 0], Gauge>,
+    trace_spans_exported: Counter,
+    trace_spans_dropped: Family<Dropped, Counter>,
+    trace_export_failures: Counter,
 }
 
 impl Metrics {
@@ -80,7 +84,13 @@ impl Metrics {
             webhook_requests: Family::default(),
             webhook_duration: Family::new_with_constructor(|| Histogram::new(WEBHOOK_BUCKETS)),
             webhook_certificate_expiry: Family::default(),
+            trace_spans_exported: Counter::default(),
+            trace_spans_dropped: Family::default(),
+            trace_export_failures: Counter::default(),
         };
+        for reason in DropReason::ALL {
+            let _ = families.trace_spans_dropped.get_or_create(&Dropped { reason: reason.as_str() });
+        }
         families.register();
         families.register_build_info(version, commit);
         Metrics(Arc::new(families))
@@ -145,8 +155,9 @@ impl Metrics {
     }
 
     /// A tower layer for `kube::client::ClientBuilder::with_layer` that counts and times the operator's requests.
-    pub fn api_requests_layer(&self) -> ApiRequestsLayer {
-        ApiRequestsLayer::new(self.clone())
+    /// `server` is its URL, for the spans.
+    pub fn api_requests_layer(&self, server: &http::Uri) -> ApiRequestsLayer {
+        ApiRequestsLayer::new(self.clone(), server.clone())
     }
 
     /// A watch of `resource` (plural, as `daemonsets`) was begun anew. `cause` is one of a fixed list of words.
@@ -176,6 +187,22 @@ impl Metrics {
     /// When the webhook certificate that is served ends. There is no such series while none is served.
     pub fn webhook_certificate_expires(&self, at: Timestamp) {
         self.0.webhook_certificate_expiry.get_or_create(&[]).set(at.as_second());
+    }
+
+    /// So many spans reached the collector.
+    pub(crate) fn trace_spans_exported(&self, count: usize) {
+        self.0.trace_spans_exported.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    /// So many spans never will.
+    pub(crate) fn trace_spans_dropped(&self, reason: DropReason, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.0.trace_spans_dropped.get_or_create(&Dropped { reason: reason.as_str() }).inc_by(count);
+    }
+
+    /// An export failed, after its retries.
+    pub(crate) fn trace_export_failed(&self) {
+        self.0.trace_export_failures.inc();
     }
 
     /// Everything, in the `OpenMetrics` 1.0 text format.
@@ -243,6 +270,9 @@ impl Families {
             "When the webhook certificate that is served ends, in seconds since 1970",
             self.webhook_certificate_expiry.clone(),
         );
+        r.register("trace_spans_exported", "Spans that the collector took", self.trace_spans_exported.clone());
+        r.register("trace_spans_dropped", "Spans that never reached the collector", self.trace_spans_dropped.clone());
+        r.register("trace_export_failures", "Exports of spans that failed", self.trace_export_failures.clone());
         r.register_collector(Box::new(Arc::clone(&self.engines)));
     }
 
