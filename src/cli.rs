@@ -8,8 +8,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use lmcache_observability::traces::{OtlpFlags, OtlpProtocol, SAMPLERS};
 use lmcache_observability::{DEFAULT_FILTER, LogFormat};
 
 pub(crate) use values::url_host;
@@ -68,6 +69,8 @@ pub struct Options {
     pub log_level: String,
     /// Looks of the log.
     pub log_format: LogFormat,
+    /// Where traces go, as far as flags say; the environment says the rest.
+    pub otlp: OtlpFlags,
     /// What the flags ask for and will not get; for the log, once it is set up.
     pub warnings: Vec<String>,
 }
@@ -103,7 +106,9 @@ pub struct CertificateFiles {
     args_override_self = true,
     disable_version_flag = true,
     after_help = "Flags may be written with one dash or two; a boolean flag is switched off by =false.\n\
-        RUST_LOG wins over --log-level. ENABLE_WEBHOOKS=false switches the webhooks off."
+        RUST_LOG wins over --log-level, the flags --otlp-* over the OTEL_* variables, which all work.
+\
+        ENABLE_WEBHOOKS=false switches the webhooks off."
 )]
 struct Flags {
     /// Kubeconfig file; empty means KUBECONFIG, then the cluster that the process runs in
@@ -165,6 +170,22 @@ struct Flags {
     /// auto (JSON in a cluster and in pipes), json or human
     #[arg(long, value_name = "FORMAT", value_parser = values::log_format)]
     log_format: Option<LogFormat>,
+
+    /// URL of a collector to export traces to, as OTEL_EXPORTER_OTLP_ENDPOINT; none by default
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
+    /// As OTEL_EXPORTER_OTLP_PROTOCOL; http/protobuf by default
+    #[arg(long, value_name = "PROTOCOL", value_parser = PossibleValuesParser::new(OtlpProtocol::NAMES))]
+    otlp_protocol: Option<String>,
+    /// Sent with every export, as OTEL_EXPORTER_OTLP_HEADERS: name=value,...
+    #[arg(long, value_name = "HEADERS")]
+    otlp_headers: Option<String>,
+    /// As OTEL_TRACES_SAMPLER; parentbased_always_on by default
+    #[arg(long, value_name = "SAMPLER", value_parser = PossibleValuesParser::new(SAMPLERS))]
+    otlp_sampler: Option<String>,
+    /// As OTEL_TRACES_SAMPLER_ARG: the share of traces to keep, between 0 and 1
+    #[arg(long, value_name = "SHARE")]
+    otlp_sampler_arg: Option<String>,
 
     #[command(flatten)]
     webhooks: webhooks::WebhookFlags,
@@ -255,6 +276,13 @@ impl Flags {
             cache_metrics_interval: self.cache_metrics_interval.0,
             log_level,
             log_format,
+            otlp: OtlpFlags {
+                endpoint: self.otlp_endpoint,
+                protocol: self.otlp_protocol,
+                headers: self.otlp_headers,
+                sampler: self.otlp_sampler,
+                sampler_arg: self.otlp_sampler_arg,
+            },
             warnings,
         })
     }

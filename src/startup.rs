@@ -11,6 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use lmcache_crds::{CacheBlendEngine, LMCacheCoordinator, LMCacheEngine};
 use lmcache_observability::Metrics;
+use lmcache_observability::traces::Traces;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -70,14 +71,16 @@ pub enum StartupError {
 }
 
 /// Runs until a signal says stop.
-pub async fn run(options: Options) -> Result<(), StartupError> {
+pub async fn run(options: Options, metrics: Metrics, traces: Traces) -> Result<(), StartupError> {
     info!(version = VERSION, commit = COMMIT, "Starting the LMCache operator");
+    if let Some((endpoint, protocol)) = traces.target() {
+        info!(endpoint, protocol, "Exporting traces");
+    }
     for warning in &options.warnings {
         warn!("{warning}");
     }
     let shutdown = CancellationToken::new();
     stop_on_signal(shutdown.clone())?;
-    let metrics = Metrics::new(VERSION, COMMIT);
     let config = client_config(&options).await?;
     let default_namespace = config.default_namespace.clone();
     let client = client(config, &metrics)?;
@@ -91,8 +94,9 @@ pub async fn run(options: Options) -> Result<(), StartupError> {
 
     let mut watches = JoinSet::new();
     let kinds = Kinds::new(&namespaces(&options));
-    let context =
-        context(&options, client.clone(), &metrics, &shutdown, kinds.coordinators.cache.clone(), &mut watches);
+    let telemetry = (&metrics, &traces);
+    let coordinators = kinds.coordinators.cache.clone();
+    let context = context(&options, client.clone(), telemetry, &shutdown, coordinators, &mut watches);
     let engines = kinds.engines(&context);
     if let Some(webhooks) = webhooks {
         let namespace = own_namespace(options.leader_election_namespace.as_deref(), &default_namespace);
@@ -202,7 +206,7 @@ impl Kinds {
 fn context(
     options: &Options,
     client: Client,
-    metrics: &Metrics,
+    (metrics, traces): (&Metrics, &Traces),
     shutdown: &CancellationToken,
     coordinators: Cache<Guarded<LMCacheCoordinator>>,
     watches: &mut JoinSet<()>,
@@ -219,6 +223,7 @@ fn context(
         options: render::Options { cluster_domain: options.cluster_domain.clone() },
         cross_namespace_secrets: options.cross_namespace_secrets,
         metrics: metrics.clone(),
+        traces: traces.clone(),
         reporter: Reporter { instance: host.unwrap_or_else(|| "manager".to_owned()) },
         queue,
         wakeups,
@@ -304,6 +309,7 @@ fn first_line(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 fn client(config: Config, metrics: &Metrics) -> Result<Client, StartupError> {
+    let server = config.cluster_url.clone();
     let builder = ClientBuilder::try_from(config).map_err(|error| StartupError::Client(Box::new(error)))?;
-    Ok(builder.with_layer(&metrics.api_requests_layer()).build())
+    Ok(builder.with_layer(&metrics.api_requests_layer(&server)).build())
 }

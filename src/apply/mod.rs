@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::{Client, Error, Resource};
-use lmcache_observability::ApplyOutcome;
+use lmcache_observability::{ApplyOutcome, traces};
 use lmcache_states::FailureKind;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -136,6 +136,9 @@ impl Applier<'_> {
         let result = self.apply_inner(child, cache, memo).instrument(span.clone()).await;
         let outcome = result.as_ref().map_or_else(ApplyError::outcome, |(outcome, _)| *outcome);
         span.record("outcome", outcome.as_str());
+        if let Err(error) = &result {
+            traces::fail(&span, &error.to_string());
+        }
         result
     }
 

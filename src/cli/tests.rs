@@ -50,6 +50,7 @@ fn no_flag_gives_the_documented_defaults() {
         cache_metrics_interval: Some(Duration::from_secs(60)),
         log_level: "info".to_owned(),
         log_format: LogFormat::Auto,
+        otlp: OtlpFlags::default(),
         warnings: Vec::new(),
     };
     assert_eq!(options(&[]), expected);

@@ -14,12 +14,12 @@ use kube::api::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use lmcache_crds::LMCacheCoordinator;
-use lmcache_observability::ReconcileResult;
+use lmcache_observability::{ReconcileResult, traces};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::{Instrument, debug, error, info_span};
+use tracing::{Instrument, Span, debug, error, info_span};
 
-use super::queue::{Priority, Ticket};
+use super::queue::{Priority, Ticket, Trigger};
 use super::reconcile::{RECONCILE_TIMEOUT, ReconcileError};
 use super::wake::Target;
 use super::{Managed, Reconcile, SharedContext, jittered, pause_after};
@@ -61,7 +61,7 @@ impl<K: Managed> Resources<K> {
 
 async fn watch<K: Managed>(context: SharedContext, api: Api<Guarded<K>>, mut feed: Feed<Guarded<K>>) {
     let metrics = context.metrics.clone();
-    let mut notice = Notice { context, kind: K::KIND, seen: HashMap::new(), listed: HashSet::new() };
+    let mut notice = Notice { context, kind: K::KIND, seen: HashMap::new(), listed: HashSet::new(), begun: false };
     let settings = watcher::Config::default().streaming_lists();
     let mut events = pin!(watcher(api, settings).backoff(observe::backoff()).modify(trim));
     while let Some(event) = events.next().await {
@@ -69,6 +69,9 @@ async fn watch<K: Managed>(context: SharedContext, api: Api<Guarded<K>>, mut fee
             Ok(event) => {
                 // The cache first: whoever is woken looks into it.
                 feed.take(&event);
+                if let Event::Delete(object) = &event {
+                    notice.context.tell_deleted(object);
+                }
                 notice.take(&event);
             }
             Err(error) => observe::report(K::PLURAL, &error, &metrics),
@@ -107,6 +110,8 @@ struct Notice {
     kind: &'static str,
     seen: HashMap<Key, Seen>,
     listed: HashSet<Key>,
+    /// Whether a whole list has arrived before.
+    begun: bool,
 }
 
 impl Notice {
@@ -125,9 +130,12 @@ impl Notice {
                 for key in &gone {
                     self.forget(key);
                 }
+                let trigger = if std::mem::replace(&mut self.begun, true) { Trigger::Resync } else { Trigger::Start };
                 for key in std::mem::take(&mut self.listed) {
                     self.tell_referrers(&key);
-                    self.context.queue.add((self.kind, key), Priority::Ordinary);
+                    let ticket = (self.kind, key);
+                    self.context.queue.note(&ticket, trigger);
+                    self.context.queue.add(ticket, Priority::Ordinary);
                 }
             }
             Event::Apply(object) => self.applied(object.meta()),
@@ -139,11 +147,13 @@ impl Notice {
         let (key, now) = (Key::of(meta), Seen::of(meta));
         let ticket = (self.kind, key.clone());
         self.context.wakeups.known(&ticket);
-        match self.seen.insert(key.clone(), now) {
+        let priority = match self.seen.insert(key.clone(), now) {
             Some(before) if before == now => return,
-            Some(before) if before.generation == now.generation => self.context.queue.add(ticket, Priority::Ordinary),
-            _ => self.context.queue.add(ticket, Priority::Urgent),
-        }
+            Some(before) if before.generation == now.generation => Priority::Ordinary,
+            _ => Priority::Urgent,
+        };
+        self.context.queue.note(&ticket, Trigger::Edit);
+        self.context.queue.add(ticket, priority);
         self.tell_referrers(&key);
     }
 
@@ -170,11 +180,12 @@ pub(super) struct Reconciler<K: Managed> {
 impl<K: Managed> Reconcile for Reconciler<K> {
     fn turn(self: Arc<Self>, ticket: Ticket) -> BoxFuture<'static, Option<Duration>> {
         async move {
+            let trigger = self.context.queue.trigger(&ticket);
             let object = self.resources.get(&ticket.1.namespace, &ticket.1.name)?;
             let started = Instant::now();
             let meta = object.meta();
             let span = info_span!("reconcile", kind = ticket.0, namespace = %ticket.1.namespace, name = %ticket.1.name,
-                generation = meta.generation.unwrap_or_default());
+                generation = meta.generation.unwrap_or_default(), trigger = trigger.as_str());
             let uid = meta.uid.as_deref().unwrap_or_default();
             let work = self.reconcile(&object, &ticket).instrument(span.clone());
             let result = tokio::time::timeout(RECONCILE_TIMEOUT, work).await.unwrap_or(Err(ReconcileError::Timeout));
@@ -196,6 +207,7 @@ impl<K: Managed> Reconciler<K> {
         }
         let attempts = self.context.memories.count_error(ticket, uid);
         let error = observe::chain(error);
+        traces::fail(&Span::current(), &error);
         error!(attempts, "Failed to reconcile: {error}");
         pause_after(attempts)
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use lmcache_crds::Report;
+use lmcache_observability::traces::TraceContext;
 use tokio::time::Instant;
 
 use super::queue::Ticket;
@@ -32,6 +33,10 @@ pub struct Memory {
     pub failures: u32,
     /// Reconciles in a row that ended in an error.
     pub errors: u32,
+    /// Traces of the reconciles that worked on the rollout under way.
+    pub reconciles: Vec<TraceContext>,
+    /// Whether this process has told of the resource's rollout before.
+    pub rollout_known: bool,
 }
 
 /// What children were rendered from, and which they were.
@@ -71,6 +76,11 @@ impl Memories {
         }
         memory.errors += 1;
         memory.errors
+    }
+
+    /// Traces of the reconciles that worked on the rollout under way.
+    pub fn reconciles(&self, ticket: &Ticket) -> Vec<TraceContext> {
+        self.lock().get(ticket).map(|memory| memory.reconciles.clone()).unwrap_or_default()
     }
 
     /// Forgets a resource that is gone.

@@ -7,6 +7,7 @@ mod kinds;
 mod memory;
 pub mod queue;
 mod reconcile;
+mod rollout;
 pub mod wake;
 mod workers;
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 use kube::Client;
 use lmcache_crds::LMCacheCoordinator;
 use lmcache_observability::Metrics;
+use lmcache_observability::traces::Traces;
 use tokio_util::sync::CancellationToken;
 
 pub use controller::Resources;
@@ -46,6 +48,8 @@ pub struct Context {
     pub cross_namespace_secrets: CrossNamespaceSecrets,
     /// Where everything is counted.
     pub metrics: Metrics,
+    /// Where everything is traced.
+    pub traces: Traces,
     /// Who signs Events.
     pub reporter: Reporter,
     /// Who is worked on.

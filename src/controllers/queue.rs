@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::reconcile::RESYNC;
 use crate::key::Key;
 
 /// A resource of one kind.
@@ -21,6 +22,37 @@ pub enum Priority {
     Ordinary,
     /// Before all that are not urgent: a person waits for it.
     Urgent,
+}
+
+/// Why a resource is worked on. Of several reasons the last in this order is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trigger {
+    /// Nothing happened for long.
+    Resync,
+    /// It asked to be looked at again: after a failure, at its progress deadline, to write counts.
+    Retry,
+    /// The process has just begun to work.
+    Start,
+    /// A child or a pod has changed.
+    Child,
+    /// A foreign object that it refers to has changed, or an API that it uses.
+    Reference,
+    /// It was created or edited.
+    Edit,
+}
+
+impl Trigger {
+    /// The attribute `trigger` of the span of a reconcile.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Trigger::Resync => "resync",
+            Trigger::Retry => "retry",
+            Trigger::Start => "start",
+            Trigger::Child => "child",
+            Trigger::Reference => "reference",
+            Trigger::Edit => "edit",
+        }
+    }
 }
 
 /// The queue of all kinds.
@@ -41,6 +73,8 @@ struct State {
     later: BTreeMap<(Instant, u64), Ticket>,
     due: HashMap<Ticket, (Instant, u64)>,
     sequence: u64,
+    /// Why each is asked for.
+    triggers: HashMap<Ticket, Trigger>,
 }
 
 impl Queue {
@@ -57,9 +91,21 @@ impl Queue {
         self.changed.notify_one();
     }
 
+    /// Says why a resource is about to be asked for.
+    pub fn note(&self, ticket: &Ticket, trigger: Trigger) {
+        self.lock().note(ticket, trigger);
+    }
+
+    /// Takes out why a resource was asked for.
+    pub fn trigger(&self, ticket: &Ticket) -> Trigger {
+        self.lock().triggers.remove(ticket).unwrap_or(Trigger::Resync)
+    }
+
     /// Forgets the dates of a resource that is gone.
     pub fn forget(&self, ticket: &Ticket) {
-        self.lock().unschedule(ticket);
+        let mut state = self.lock();
+        state.unschedule(ticket);
+        state.triggers.remove(ticket);
     }
 
     /// How many of a kind wait for their turn.
@@ -102,6 +148,7 @@ impl Queue {
             if let Some(priority) = state.again.remove(ticket) {
                 state.add(ticket.clone(), priority);
             } else if let Some(delay) = again {
+                state.note(ticket, if delay >= RESYNC { Trigger::Resync } else { Trigger::Retry });
                 state.add_after(ticket.clone(), delay);
             }
         }
@@ -114,6 +161,11 @@ impl Queue {
 }
 
 impl State {
+    fn note(&mut self, ticket: &Ticket, trigger: Trigger) {
+        let noted = self.triggers.entry(ticket.clone()).or_insert(trigger);
+        *noted = trigger.max(*noted);
+    }
+
     fn add(&mut self, ticket: Ticket, priority: Priority) {
         self.unschedule(&ticket);
         if self.running.contains(&ticket) {
@@ -265,6 +317,26 @@ mod tests {
         queue.done(&ticket("a"), Some(SECOND * 5));
         assert_eq!(taken(&queue).await, "a");
         assert_eq!(started.elapsed(), SECOND * 6);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_several_triggers_the_strongest_is_told_once() {
+        let queue = Queue::default();
+        let a = ticket("a");
+        for trigger in [Trigger::Child, Trigger::Edit, Trigger::Start] {
+            queue.note(&a, trigger);
+        }
+        queue.add(a.clone(), Priority::Ordinary);
+        queue.next().await;
+        assert_eq!(queue.trigger(&a), Trigger::Edit);
+        for (pause, expected) in [(RESYNC, Trigger::Resync), (SECOND, Trigger::Retry)] {
+            queue.done(&a, Some(pause));
+            queue.next().await;
+            assert_eq!(queue.trigger(&a), expected, "{pause:?}");
+        }
+        queue.note(&a, Trigger::Child);
+        queue.forget(&a);
+        assert_eq!(queue.trigger(&a), Trigger::Resync);
     }
 
     #[tokio::test(start_paused = true)]

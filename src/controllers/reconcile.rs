@@ -19,6 +19,7 @@ use super::children::{apply_all, failure, nothing_changed};
 use super::controller::Reconciler;
 use super::memory::Memory;
 use super::queue::Ticket;
+use super::rollout::Origin;
 use super::wake;
 use super::{Context, Managed, jittered, pause_after};
 use crate::apply::Owner;
@@ -32,7 +33,7 @@ use crate::render::Resolved;
 /// A reconcile that does not end within this time is given up and tried again.
 pub(super) const RECONCILE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Every resource is looked at this often even if nothing happens: a missed event must not last for ever.
-const RESYNC: Duration = Duration::from_mins(10);
+pub(super) const RESYNC: Duration = Duration::from_mins(10);
 /// Changes of counts alone are written at most this often.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(2);
 /// A rollout of a resource whose spec cannot be read has the default deadline.
@@ -72,12 +73,13 @@ impl ReconcileError {
 }
 
 /// The resource of one reconcile, and what was last written of it.
-struct Subject {
-    owner: Owner,
+pub(super) struct Subject {
+    pub(super) owner: Owner,
     key: Key,
-    generation: i64,
+    pub(super) generation: i64,
     version: String,
-    before: Report,
+    pub(super) before: Report,
+    pub(super) origin: Origin,
 }
 
 /// What the spec led to, before pods are looked at.
@@ -219,7 +221,8 @@ impl<K: Managed> Reconciler<K> {
             name: key.name.to_string(),
             uid: meta.uid.clone().unwrap_or_default(),
         };
-        Subject { owner, key: key.clone(), generation: meta.generation.unwrap_or_default(), version, before }
+        let (generation, origin) = (meta.generation.unwrap_or_default(), Origin::of(meta));
+        Subject { owner, key: key.clone(), generation, version, before, origin }
     }
 
     /// Validates, resolves, renders and applies as far as the spec allows.
@@ -294,8 +297,10 @@ impl<K: Managed> Reconciler<K> {
             wording: K::WORDING,
             advisories: attempt.advisories,
         };
-        let Advance { record, steps, wake_at } =
+        let Advance { mut record, steps, wake_at } =
             info_span!("evaluate-phase").in_scope(|| advance(&before.record, &observation));
+        let told = self.trace(subject, &record, &steps, memory);
+        record.trace = told.trace;
         let counts = running.workload;
         let (endpoints, endpoints_truncated) = observe::limit(running.endpoints);
         let after = Report {
@@ -312,16 +317,18 @@ impl<K: Managed> Reconciler<K> {
         let again = again(&observation, wake_at, now);
         if steps.is_empty()
             && same_verdict(before, &after)
+            && before.record.trace == after.record.trace
             && let Some(rest) = memory.written_at.and_then(|at| COUNTS_INTERVAL.checked_sub(at.elapsed()))
             && *before != after
         {
             return Ok(Some(rest.min(again)));
         }
         let version = subject.version.clone();
-        let change = Change { owner: &subject.owner, version, before, after: &after, steps: &steps };
-        let Context { client, reporter, metrics, .. } = &*self.context;
-        match (Publisher { client, reporter, metrics }).publish::<K>(&change).await? {
+        let change = Change { owner: &subject.owner, version, before, after: &after, steps: &steps, spans: told.spans };
+        let Context { client, reporter, metrics, traces, .. } = &*self.context;
+        match (Publisher { client, reporter, metrics, traces }).publish::<K>(change).await? {
             Published::Written(version) => {
+                memory.rollout_written(&after.record);
                 memory.written = Some((version, after));
                 memory.written_at = Some(Instant::now());
             }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::queue::{Priority, Queue, Ticket};
+use super::queue::{Priority, Queue, Ticket, Trigger};
 use crate::key::Key;
 use crate::render::ChildKind;
 
@@ -68,7 +68,9 @@ impl Wakeups {
     pub fn touch(&self, key: &Key) {
         let book = self.book.read().unwrap_or_else(PoisonError::into_inner);
         for kind in book.known.get(key).into_iter().flatten() {
-            self.queue.add_after((kind, key.clone()), WINDOW);
+            let ticket = (*kind, key.clone());
+            self.queue.note(&ticket, Trigger::Child);
+            self.queue.add_after(ticket, WINDOW);
         }
     }
 
@@ -101,6 +103,7 @@ impl Wakeups {
     pub fn wake_referrers(&self, target: &Target) {
         let book = self.book.read().unwrap_or_else(PoisonError::into_inner);
         for ticket in book.references.get(target).into_iter().flatten() {
+            self.queue.note(ticket, Trigger::Reference);
             self.queue.add(ticket.clone(), Priority::Ordinary);
         }
     }
@@ -110,7 +113,9 @@ impl Wakeups {
         let book = self.book.read().unwrap_or_else(PoisonError::into_inner);
         for (key, kinds) in &book.known {
             for kind in kinds {
-                self.queue.add((kind, key.clone()), Priority::Ordinary);
+                let ticket = (*kind, key.clone());
+                self.queue.note(&ticket, Trigger::Reference);
+                self.queue.add(ticket, Priority::Ordinary);
             }
         }
     }

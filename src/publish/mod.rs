@@ -1,6 +1,7 @@
-//! Effects: one status write, and only after it has succeeded Events, metrics and log lines of the same steps.
+//! Effects: one status write, and only after it has succeeded Events, metrics, log lines and spans of the same steps.
 
 mod events;
+pub mod rollout;
 
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
@@ -8,6 +9,7 @@ use kube::core::PartialObjectMeta;
 use kube::{Client, Error};
 use lmcache_crds::{Phase, PhaseTransition, Report};
 use lmcache_observability::Metrics;
+use lmcache_observability::traces::{FinishedSpan, Traces};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tracing::{Instrument, debug, info, info_span, warn};
@@ -55,6 +57,8 @@ pub struct Change<'a> {
     pub after: &'a Report,
     /// The steps in between.
     pub steps: &'a [PhaseTransition],
+    /// The spans that ended with them.
+    pub spans: Vec<FinishedSpan>,
 }
 
 /// Writes statuses and tells of their steps.
@@ -65,20 +69,23 @@ pub struct Publisher<'a> {
     pub reporter: &'a Reporter,
     /// Where steps are counted.
     pub metrics: &'a Metrics,
+    /// Where rollouts are traced.
+    pub traces: &'a Traces,
 }
 
 impl Publisher<'_> {
     /// Publishes a change.
-    pub async fn publish<K: Managed>(&self, change: &Change<'_>) -> Result<Published, PublishError> {
+    pub async fn publish<K: Managed>(&self, mut change: Change<'_>) -> Result<Published, PublishError> {
         let owner = change.owner;
-        let version = self.write::<K>(change).instrument(info_span!("write-status")).await?;
+        let version = self.write::<K>(&change).instrument(info_span!("write-status")).await?;
         if version != Published::Gone {
             self.metrics.engine_state(owner.kind, &owner.namespace, &owner.name, change.after);
         }
         if !matches!(version, Published::Written(_)) {
             return Ok(version);
         }
-        self.tell(change).await;
+        self.traces.export(std::mem::take(&mut change.spans));
+        self.tell(&change).await;
         Ok(version)
     }
 
