@@ -12,7 +12,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Level, Subscriber};
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
-use tracing_subscriber::registry::{LookupSpan, Registry};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::log_traces::{Here, WithTrace};
@@ -74,15 +74,15 @@ pub fn init_logging(format: LogFormat, level: &str, traces: &Traces) -> Result<(
     })?;
     let json = format.is_json(env::var_os("KUBERNETES_SERVICE_HOST").is_some(), io::stderr().is_terminal());
     // What is logged and what is traced are two questions: each layer has a filter of its own.
-    let mut layers: Vec<Box<dyn Layer<Registry> + Send + Sync>> = traces.layer().into_iter().collect();
-    layers.push(if json {
+    let registry = tracing_subscriber::registry().with(traces.layer());
+    let lines = if json {
         JsonLines { write: write_stderr, dispatch: OnceLock::new() }.with_filter(parsed).boxed()
     } else {
         let colour = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none();
         let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(colour);
         lines.event_format(WithTrace::new(colour, traces.is_on())).with_filter(parsed).boxed()
-    });
-    tracing_subscriber::registry().with(layers).try_init()?;
+    };
+    registry.with(lines).try_init()?;
     Ok(())
 }
 

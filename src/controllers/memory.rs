@@ -35,8 +35,6 @@ pub struct Memory {
     pub errors: u32,
     /// Traces of the reconciles that worked on the rollout under way.
     pub reconciles: Vec<TraceContext>,
-    /// Whether this process has told of the resource's rollout before.
-    pub rollout_known: bool,
 }
 
 /// What children were rendered from, and which they were.

@@ -62,9 +62,6 @@ impl<K: Managed> Reconciler<K> {
             memory.reconciles.push(here);
         }
         let facts = origin.facts(&subject.owner, subject.generation, &memory.reconciles);
-        if !std::mem::replace(&mut memory.rollout_known, true) {
-            traces.export(rollout::replay(&facts, before));
-        }
         let keeps = |trace_id, parent| traces.keeps(trace_id, parent, ROLLOUT);
         let told = rollout::follow(Some(&keeps), &facts, before, after, steps);
         let under_way = |record: &PhaseRecord| record.trace.as_ref().is_some_and(rollout::is_open);

@@ -169,14 +169,23 @@ fn entered(status: &Report) -> Option<Timestamp> {
     status.record.phase_transitions.last().map(|step| step.time.0)
 }
 
-/// A merge patch of the top-level fields that differ; a field that is gone is null.
+/// A merge patch of the fields that differ; a field that is gone is null, also within an object.
 fn difference(before: &impl Serialize, after: &impl Serialize) -> Result<Map<String, Value>, serde_json::Error> {
     let before: Map<String, Value> = serde_json::from_value(serde_json::to_value(before)?)?;
-    let mut after: Map<String, Value> = serde_json::from_value(serde_json::to_value(after)?)?;
+    let after: Map<String, Value> = serde_json::from_value(serde_json::to_value(after)?)?;
+    Ok(merge_patch(&before, after))
+}
+
+fn merge_patch(before: &Map<String, Value>, mut after: Map<String, Value>) -> Map<String, Value> {
     let gone: Vec<String> = before.keys().filter(|key| !after.contains_key(*key)).cloned().collect();
     after.retain(|key, value| before.get(key) != Some(value));
+    for (key, value) in &mut after {
+        if let (Some(Value::Object(before)), Value::Object(after)) = (before.get(key), value) {
+            *after = merge_patch(before, std::mem::take(after));
+        }
+    }
     after.extend(gone.into_iter().map(|key| (key, Value::Null)));
-    Ok(after)
+    after
 }
 
 #[cfg(test)]
@@ -190,5 +199,13 @@ mod tests {
         let patch = difference(&before, &after).expect("patch");
         assert_eq!(Value::Object(patch), json!({"phase": "Ready", "reason": null}));
         assert!(difference(&after, &after).expect("patch").is_empty());
+    }
+
+    #[test]
+    fn what_is_gone_from_an_object_is_taken_out_of_it() {
+        let before = json!({"trace": {"generation": 1, "traceId": "a", "outcome": "Ready"}, "phase": "Ready"});
+        let after = json!({"trace": {"generation": 2, "traceId": "a"}, "phase": "Ready"});
+        let patch = difference(&before, &after).expect("patch");
+        assert_eq!(Value::Object(patch), json!({"trace": {"generation": 2, "outcome": null}}));
     }
 }

@@ -12,7 +12,8 @@
 //!
 //! A span is told when the status that ends it has been written, with the times that stand in that status, and its id is
 //! made from what stands there too. So an operator that starts anew, or another one that leads by now, goes on with the
-//! same trace: `status.trace` says which. Nothing here asks for the time or sends anything.
+//! same trace: `status.trace` says which. A process that is killed within the moment between the write and the export takes
+//! the span of that stay with it; the span above still has its step. Nothing here asks for the time or sends anything.
 
 mod walk;
 
@@ -29,8 +30,6 @@ use walk::Walk;
 pub const TRACEPARENT_ANNOTATION: &str = "lmcache.ai/traceparent";
 /// Name of the span of a whole rollout.
 pub const ROLLOUT: &str = "rollout";
-/// A process that was killed may have taken the newest spans with it, but not those from before.
-const REPLAYED_SECONDS: i64 = 60;
 
 /// Whether a trace is kept, by its id and by who began it.
 pub type Keeps<'a> = &'a dyn Fn([u8; 16], Option<TraceContext>) -> bool;
@@ -95,29 +94,6 @@ pub fn follow(
     let (trace, told) = walk.finish();
     spans.extend(told);
     Told { trace: Some(trace), spans }
-}
-
-/// The spans that a process which has just ended may not have told any more: of a rollout under way, what ended with the
-/// newest step. They are the same as it would have told, so one that arrives twice is one.
-pub fn replay(facts: &Facts<'_>, record: &PhaseRecord) -> Vec<FinishedSpan> {
-    let (Some(trace), Some(newest)) = (&record.trace, record.phase_transitions.last()) else { return Vec::new() };
-    let age = facts.seen.as_second() - newest.time.0.as_second();
-    if !is_open(trace) || age > REPLAYED_SECONDS {
-        return Vec::new();
-    }
-    let fresh = RolloutTrace { end_time: None, outcome: None, ..trace.clone() };
-    let mut walk = Walk::new(facts, fresh, &record.phase_transitions, record);
-    let mine = |step: &PhaseTransition| step.time.0 >= trace.start_time.0 && step.generation == trace.generation;
-    let mut spans = Vec::new();
-    for (index, step) in record.phase_transitions.iter().enumerate().filter(|(_, step)| mine(step)) {
-        let told = walk.spans();
-        walk.step(index);
-        if step.time.0.as_second() >= newest.time.0.as_second() - 1 {
-            // The span of the stay comes first; those above it hold links that are forgotten by now.
-            spans.extend(walk.since(told).first().cloned());
-        }
-    }
-    spans
 }
 
 /// The spans that end when the resource is deleted.

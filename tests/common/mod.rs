@@ -55,6 +55,17 @@ pub struct Operator {
 impl Operator {
     /// Starts the binary under test; `state` is where its log goes.
     pub fn start(state: &Path, name: &str, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
+        Self::start_with(state, name, kubeconfig, flags, &[])
+    }
+
+    /// The same, with variables in its environment.
+    pub fn start_with(
+        state: &Path,
+        name: &str,
+        kubeconfig: &Path,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
         let mut args = vec![
             format!("--kubeconfig={}", kubeconfig.display()),
             "--metrics-bind-address=127.0.0.1:0".to_owned(),
@@ -67,7 +78,8 @@ impl Operator {
         ];
         args.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let binary = Path::new(env!("CARGO_BIN_EXE_manager"));
-        let program = Program::start("manager", binary, &args, state.join(format!("{name}.log")))?;
+        let log = state.join(format!("{name}.log"));
+        let program = Program::start_with("manager", binary, &args, environment, log)?;
         Ok(Operator { program })
     }
 

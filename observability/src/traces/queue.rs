@@ -20,8 +20,8 @@ use super::exporter::{ExporterError, LastFailure, exporter, shown};
 use super::settings::TraceSettings;
 use crate::metrics::Metrics;
 
-/// A span of a rollout is told at once, but those that end with it go along.
-const URGENT: Duration = Duration::from_millis(50);
+/// A span of a rollout is told at once, for a process that is killed takes it along; those that end with it go together.
+const URGENT: Duration = Duration::from_millis(5);
 
 struct Queued {
     span: SpanData,

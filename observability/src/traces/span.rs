@@ -81,7 +81,8 @@ impl FinishedSpan {
             span_kind: SpanKind::Internal,
             name: self.name.into(),
             start_time: system_time(self.start),
-            end_time: system_time(self.end),
+            // Viewers take a span without length for one with a broken clock.
+            end_time: system_time(self.end).max(system_time(self.start) + Duration::from_nanos(1)),
             attributes: self.attributes.into_iter().map(attribute).collect(),
             dropped_attributes_count: 0,
             events,

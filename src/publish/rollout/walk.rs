@@ -33,16 +33,6 @@ impl<'a> Walk<'a> {
         (self.trace, self.spans)
     }
 
-    /// How many spans have been told.
-    pub fn spans(&self) -> usize {
-        self.spans.len()
-    }
-
-    /// The spans that have been told since there were `count`.
-    pub fn since(&self, count: usize) -> &[FinishedSpan] {
-        self.spans.get(count..).unwrap_or_default()
-    }
-
     /// The step at `index` of the history: it ends a stay, and perhaps the rollout.
     pub fn step(&mut self, index: usize) {
         if !super::is_open(&self.trace) {
@@ -121,7 +111,7 @@ impl<'a> Walk<'a> {
             &self.trace.trace_id,
             &self.trace.span_id,
             self.parent_name(),
-            &start.as_second().to_string(),
+            &entered.map_or(0, |step| step.time.0.as_second()).to_string(),
             &ordinal.to_string(),
         ]);
         let error = (phase == Phase::Degraded).then(|| message.cloned().unwrap_or_default());

@@ -13,6 +13,7 @@ mod cluster;
 mod components;
 pub mod detached;
 mod files;
+pub mod jaeger;
 mod kubeconfig;
 mod memory;
 mod objects;

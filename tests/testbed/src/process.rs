@@ -29,12 +29,14 @@ pub(crate) struct Component {
     pub args: Vec<String>,
     pub log: PathBuf,
     pub lifetime: Lifetime,
+    /// Variables that it gets beside ours.
+    pub environment: Vec<(String, String)>,
     child: Option<Child>,
 }
 
 impl Component {
     pub fn new(name: &'static str, program: PathBuf, args: Vec<String>, log: PathBuf, lifetime: Lifetime) -> Self {
-        Self { name, program, args, log, lifetime, child: None }
+        Self { name, program, args, log, lifetime, environment: Vec::new(), child: None }
     }
 
     /// Starts the process with its output appended to its log; does nothing when it runs already.
@@ -44,7 +46,7 @@ impl Component {
         }
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = self.command();
-        command.args(&self.args).stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
+        command.args(&self.args).envs(self.environment.iter().cloned()).stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
         let child = spawn(command).with_context(|| format!("cannot start {}", self.program.display()))?;
         self.child = Some(child);
         Ok(())

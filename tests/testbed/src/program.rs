@@ -14,7 +14,19 @@ pub struct Program(Component);
 impl Program {
     /// Starts a program with its output appended to `log`.
     pub fn start(name: &'static str, program: &Path, args: &[String], log: PathBuf) -> Result<Self> {
+        Self::start_with(name, program, args, &[], log)
+    }
+
+    /// The same, with variables in its environment beside ours.
+    pub fn start_with(
+        name: &'static str,
+        program: &Path,
+        args: &[String],
+        environment: &[(&str, &str)],
+        log: PathBuf,
+    ) -> Result<Self> {
         let mut component = Component::new(name, program.to_owned(), args.to_vec(), log, Lifetime::Ours);
+        component.environment = environment.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         component.start()?;
         Ok(Program(component))
     }
