@@ -9,13 +9,17 @@ BENCH_KIND ?=
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: help build demo demo-down test unit lint generate bench cluster-up cluster-down install uninstall deploy undeploy
+.PHONY: help build demo demo-trace demo-down test unit lint generate bench cluster-up cluster-down install uninstall deploy undeploy
 
 build: ## Builds target/release/manager
 	cargo build --release --locked --bin manager
 
 demo: build ## Shows an engine going from Pending to Ready on a real API server, then all three kinds (Ctrl-C ends it)
 	cargo run --release --locked -q -p lmcache-demo -- up --manager target/release/manager
+
+demo-trace: build ## The same with a Jaeger beside it, and the trace of each rollout as a waterfall
+	tests/testbed/build-jaeger.sh
+	cargo run --release --locked -q -p lmcache-demo -- up --trace --manager target/release/manager
 
 demo-down: ## Ends a demo that was left running
 	cargo run --release --locked -q -p lmcache-demo -- down
@@ -29,6 +33,7 @@ lint: ## Formatting, lints and documentation without warnings
 
 unit: ## All tests; the control plane is built once and cached outside the checkout
 	tests/testbed/build.sh
+	tests/testbed/build-jaeger.sh
 	cargo test --locked --workspace
 
 generate: ## Writes the CRD manifests, docs/api.md, the state diagram, the dashboards and docs/observability.md anew

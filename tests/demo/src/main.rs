@@ -8,6 +8,7 @@ mod scene;
 mod screen;
 mod stage;
 mod tell;
+mod traces;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,6 +49,9 @@ struct Up {
     /// End at once when the story is told
     #[arg(long)]
     once: bool,
+    /// Start a Jaeger beside it, and show the trace of each rollout
+    #[arg(long)]
+    trace: bool,
 }
 
 #[derive(Args)]
@@ -83,8 +87,14 @@ async fn play(up: &Up) -> Result<ExitCode> {
     let mut folder = Folder::claim(&up.place.dir).await?;
     let mut stage = Stage::default();
     let mut told = false;
+    let story = async {
+        if up.trace {
+            stage.start_jaeger(&mut folder).await?;
+        }
+        scene::play(&mut stage, &mut folder, &manager, up.once, &mut told).await
+    };
     let outcome = tokio::select! {
-        result = scene::play(&mut stage, &mut folder, &manager, up.once, &mut told) => Some(result),
+        result = story => Some(result),
         () = signals.any() => None,
     };
     if outcome.is_none() {

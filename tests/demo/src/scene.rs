@@ -15,7 +15,7 @@ use crate::kinds::{self, Kinds};
 use crate::rows::Rows;
 use crate::screen::{Columns, Screen};
 use crate::stage::Stage;
-use crate::tell;
+use crate::{tell, traces};
 
 /// Name of the engine in [`SAMPLE`].
 pub const NAME: &str = "demo";
@@ -87,6 +87,8 @@ pub async fn play(stage: &mut Stage, folder: &mut Folder, manager: &Path, once: 
     tell::history(screen, &last)?;
     tell::conditions(screen, &last)?;
     tell::events(screen, client.clone(), &last).await?;
+    traces::tell(screen, stage.jaeger(), &first).await?;
+    traces::tell(screen, stage.jaeger(), &last).await?;
     three_kinds(screen, stage, &client).await?;
     tell::look_around(screen, stage.cluster()?, &folder.path("operator.log"), &metrics)?;
     walked(NAME, tell::record(&first))?;

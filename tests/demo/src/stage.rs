@@ -4,11 +4,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use lmcache_testbed::jaeger::Jaeger;
 use lmcache_testbed::{Cluster, ClusterOptions, Program};
 use tokio::task::JoinSet;
 
 use crate::folder::Folder;
-use crate::kubelet;
+use crate::{kubelet, traces};
 
 const STARTUP: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
@@ -20,6 +21,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(12);
 pub struct Stage {
     cluster: Option<Cluster>,
     operator: Option<Program>,
+    jaeger: Option<Jaeger>,
     kubelet: JoinSet<Result<()>>,
 }
 
@@ -41,6 +43,17 @@ impl Stage {
         Ok(())
     }
 
+    /// Starts a Jaeger that the operator will export to.
+    pub async fn start_jaeger(&mut self, folder: &mut Folder) -> Result<()> {
+        let jaeger = self.jaeger.insert(Jaeger::start(&folder.path("jaeger")).await?);
+        folder.remember(jaeger.pid())
+    }
+
+    /// The Jaeger, if there is one.
+    pub fn jaeger(&self) -> Option<&Jaeger> {
+        self.jaeger.as_ref()
+    }
+
     /// Installs definitions and rights and starts the operator. Returns the address of its metrics.
     pub async fn start_operator(&mut self, manager: &Path, folder: &mut Folder) -> Result<String> {
         let cluster = self.cluster()?;
@@ -50,7 +63,7 @@ impl Stage {
         let role = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/base/manager_role.yaml");
         let role = std::fs::read_to_string(&role).with_context(|| format!("cannot read {}", role.display()))?;
         cluster.grant_operator(&role).await?;
-        let args = [
+        let mut args = vec![
             format!("--kubeconfig={}", cluster.operator_kubeconfig_path().display()),
             "--metrics-bind-address=127.0.0.1:0".to_owned(),
             "--metrics-secure=false".to_owned(),
@@ -59,6 +72,7 @@ impl Stage {
             "--webhook-bind-address=0".to_owned(),
             "--log-format=json".to_owned(),
         ];
+        args.extend(traces::flags(self.jaeger()));
         let operator = self.operator.insert(Program::start("manager", manager, &args, folder.path("operator.log"))?);
         folder.remember(operator.pid())?;
         self.logged("Started the controllers").await?;
@@ -87,6 +101,9 @@ impl Stage {
         }
         if let Some(cluster) = self.cluster.take() {
             cluster.stop().await;
+        }
+        if let Some(mut jaeger) = self.jaeger.take() {
+            jaeger.stop(STOP_PATIENCE).await;
         }
     }
 

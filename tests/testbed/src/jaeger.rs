@@ -39,7 +39,9 @@ impl Jaeger {
         let file = dir.join("jaeger.yaml");
         private_file(&file, &configuration(grpc, http, query, query_grpc))?;
         let args = ["--config".to_owned(), file.display().to_string()];
-        let program = Program::start("jaeger", &binary, &args, dir.join("jaeger.log"))?;
+        // It would trace itself, to whoever listens on the customary port.
+        let environment = [("OTEL_TRACES_SAMPLER", "always_off")];
+        let program = Program::start_with("jaeger", &binary, &args, &environment, dir.join("jaeger.log"))?;
         let client = Client::builder(TokioExecutor::new()).build_http();
         let mut jaeger = Jaeger { program, grpc, http, query, client };
         jaeger.ready().await?;
