@@ -100,6 +100,7 @@ pub struct CertificateFiles {
 /// The flags as clap reads them.
 #[derive(Debug, Parser)]
 #[allow(clippy::struct_excessive_bools, reason = "a flag is a bool")]
+#[allow(clippy::doc_markdown, reason = "the text is printed by --help, where backticks are noise")]
 #[command(
     name = "manager",
     about = "Kubernetes operator for LMCache",

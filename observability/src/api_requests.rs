@@ -86,7 +86,8 @@ fn span(server: &Uri, method: &Method, uri: &Uri) -> Span {
     }
     let template = template(uri.path());
     let base = server.path().trim_end_matches('/');
-    let (scheme, authority) = (server.scheme_str().unwrap_or_default(), server.authority().map_or("", |it| it.as_str()));
+    let (scheme, authority) =
+        (server.scheme_str().unwrap_or_default(), server.authority().map_or("", |it| it.as_str()));
     debug_span!(
         target: TARGET,
         "api-request",

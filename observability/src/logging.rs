@@ -6,8 +6,8 @@ use std::{env, fmt};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tracing::field::{Field, Visit};
 use tracing::dispatcher::WeakDispatch;
+use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Level, Subscriber};
 use tracing_subscriber::filter::EnvFilter;

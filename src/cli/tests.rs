@@ -100,6 +100,30 @@ fn a_boolean_is_read_as_go_reads_it_and_the_last_one_wins(#[case] flags: &[&str]
     assert_eq!(options(flags).leader_elect, expected, "{flags:?}");
 }
 
+#[test]
+fn flags_say_where_traces_go() {
+    let read = options(&[
+        "--otlp-endpoint=http://collector:4317",
+        "--otlp-protocol=grpc",
+        "--otlp-headers=authorization=s3cret",
+        "--otlp-sampler=traceidratio",
+        "--otlp-sampler-arg=0.1",
+    ]);
+    let text = |value: &str| Some(value.to_owned());
+    let expected = OtlpFlags {
+        endpoint: text("http://collector:4317"),
+        protocol: text("grpc"),
+        headers: text("authorization=s3cret"),
+        sampler: text("traceidratio"),
+        sampler_arg: text("0.1"),
+    };
+    assert_eq!(read.otlp, expected);
+    assert!(!format!("{read:?}").contains("s3cret"), "{read:?}");
+    for wrong in ["--otlp-protocol=http/json", "--otlp-sampler=sometimes"] {
+        assert_eq!(super::tests::read(&[wrong]).unwrap_err().kind(), ErrorKind::InvalidValue, "{wrong}");
+    }
+}
+
 #[rstest]
 #[case("0", Bind::Off)]
 #[case(":8443", at("", 8443))]

@@ -25,7 +25,8 @@ fn threads(operator: &Operator) -> Result<Vec<String>> {
 /// Remote ports of the process's TCP connections.
 fn peers(operator: &Operator) -> Result<BTreeSet<u16>> {
     let pid = operator.program.pid().context("it runs")?;
-    let files = std::fs::read_dir(format!("/proc/{pid}/fd"))?.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    let files =
+        std::fs::read_dir(format!("/proc/{pid}/fd"))?.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
     let sockets: BTreeSet<String> = files.map(|file| file.to_string_lossy().into_owned()).collect();
     let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp"))?;
     let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());

@@ -27,7 +27,10 @@ async fn an_operator_that_is_killed_in_the_middle_goes_on_with_the_same_trace() 
     let _operator = place.traced(&suite).await.unwrap();
     let engine = suite.wait_ready(NAME).await.unwrap();
     let after = trace(&engine).unwrap();
-    assert_eq!((&after.trace_id, &after.span_id, &after.start_time), (&before.trace_id, &before.span_id, &before.start_time));
+    assert_eq!(
+        (&after.trace_id, &after.span_id, &after.start_time),
+        (&before.trace_id, &before.span_id, &before.start_time)
+    );
     assert_eq!(after.outcome, Some(RolloutOutcome::Ready));
     let told = place.rollout(after).await.unwrap();
     let root = told.the("rollout").unwrap();

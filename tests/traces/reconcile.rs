@@ -113,8 +113,11 @@ fn ensure_applied(spans: &[Span]) -> Result<()> {
 
 /// Lines of a reconcile carry its trace.
 fn ensure_logged(log: &str, links: &[(String, String)]) -> Result<()> {
-    let moved: Vec<serde_json::Value> =
-        log.lines().filter(|line| line.contains("Moved from")).filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let moved: Vec<serde_json::Value> = log
+        .lines()
+        .filter(|line| line.contains("Moved from"))
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
     ensure!(!moved.is_empty(), "{log}");
     for line in moved {
         let known = links.iter().any(|(trace_id, _)| line["trace_id"] == json!(trace_id));

@@ -11,9 +11,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use opentelemetry_http::{Bytes, HttpClient, HttpError};
-use opentelemetry_otlp::{
-    Compression, Protocol, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
-};
+use opentelemetry_otlp::{Compression, Protocol, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
@@ -130,7 +128,9 @@ fn tls(settings: &TraceSettings) -> Result<ClientConfig, ExporterError> {
             builder.with_root_certificates(roots)
         }
         // Without TLS an image without authorities is as good.
-        None if settings.endpoint.scheme_str() != Some("https") => builder.with_root_certificates(RootCertStore::empty()),
+        None if settings.endpoint.scheme_str() != Some("https") => {
+            builder.with_root_certificates(RootCertStore::empty())
+        }
         None => {
             use hyper_rustls::ConfigBuilderExt as _;
             builder.with_native_roots().map_err(ExporterError::Authorities)?

@@ -132,11 +132,8 @@ fn resource(settings: &TraceSettings, version: &'static str) -> Resource {
         KeyValue::new("telemetry.sdk.name", "opentelemetry"),
         KeyValue::new("telemetry.sdk.language", "rust"),
     ];
-    let of_pod = [
-        ("k8s.pod.name", &place.pod),
-        ("k8s.namespace.name", &place.namespace),
-        ("k8s.node.name", &place.node),
-    ];
+    let of_pod =
+        [("k8s.pod.name", &place.pod), ("k8s.namespace.name", &place.namespace), ("k8s.node.name", &place.node)];
     found.extend(of_pod.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value.clone()?))));
     let builder = Resource::builder_empty().with_attributes(found).with_detector(Box::new(EnvResourceDetector::new()));
     match &settings.service_name {

@@ -127,11 +127,13 @@ impl TraceSettings {
         let (given, whole) = match own {
             Some(value) => (Given { origin: "--otlp-endpoint".to_owned(), value }, false),
             None if off => return Ok(None),
-            None => match (source.text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), source.text("OTEL_EXPORTER_OTLP_ENDPOINT")) {
-                (Some(given), _) => (given, true),
-                (None, Some(given)) => (given, false),
-                (None, None) => return Ok(None),
-            },
+            None => {
+                match (source.text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), source.text("OTEL_EXPORTER_OTLP_ENDPOINT")) {
+                    (Some(given), _) => (given, true),
+                    (None, Some(given)) => (given, false),
+                    (None, None) => return Ok(None),
+                }
+            }
         };
         let protocol = protocol(source.signal(flags.protocol.as_deref(), "--otlp-protocol", "PROTOCOL"))?;
         let insecure = source.signal(None, "", "INSECURE").is_some_and(|it| it.value.eq_ignore_ascii_case("true"));

@@ -22,7 +22,9 @@ pub struct TraceContext {
 
 /// Why a text is no `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("want 00-<32 hexadecimal digits>-<16 hexadecimal digits>-<2 hexadecimal digits> in lower case, ids not all zero")]
+#[error(
+    "want 00-<32 hexadecimal digits>-<16 hexadecimal digits>-<2 hexadecimal digits> in lower case, ids not all zero"
+)]
 pub struct InvalidTraceparent;
 
 impl FromStr for TraceContext {

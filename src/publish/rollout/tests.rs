@@ -143,11 +143,10 @@ fn a_change_begins_another_trace_and_a_rollout_under_way_is_superseded() {
     let first = life.trace().clone();
     life.generation = 2;
     life.moves(8, &[Reconciled]);
-    assert_eq!(life.told()[2..], [
-        row("Rolling", 3, 8, ""),
-        row("rollout", 0, 8, "Superseded"),
-        row("Rolling", 8, 8, ""),
-    ]);
+    assert_eq!(
+        life.told()[2..],
+        [row("Rolling", 3, 8, ""), row("rollout", 0, 8, "Superseded"), row("Rolling", 8, 8, ""),]
+    );
     assert_ne!(life.trace().trace_id, first.trace_id);
     assert_eq!(life.trace().start_time, kubernetes_time(at(8)));
     life.moves(11, &[Rolling]);
@@ -164,11 +163,10 @@ fn degraded_ends_the_rollout_and_its_recovery_stays_in_the_trace() {
     assert_eq!(life.span("rollout").error.as_deref(), Some("ToDegraded: it is Degraded"));
     life.moves(20, &[Rolling]);
     life.moves(30, &[Ready]);
-    assert_eq!(life.told()[4..], [
-        row("Degraded", 5, 20, ""),
-        row("Rolling", 20, 30, ""),
-        row("recovery", 5, 30, "Recovered"),
-    ]);
+    assert_eq!(
+        life.told()[4..],
+        [row("Degraded", 5, 20, ""), row("Rolling", 20, 30, ""), row("recovery", 5, 30, "Recovered"),]
+    );
     let (root, recovery) = (life.span("rollout"), life.span("recovery"));
     assert_eq!((recovery.parent, recovery.context.trace_id), (Some(root.context.span_id), root.context.trace_id));
     assert_eq!(life.span("Degraded").parent, Some(recovery.context.span_id));

@@ -152,12 +152,15 @@ mod tests {
         ];
         let (half, all) = ("=".repeat(BAR / 2), "=".repeat(BAR));
         let (rest, point) = (" ".repeat(BAR / 2), format!("{}.", " ".repeat(BAR - 1)));
-        assert_eq!(waterfall(&spans), [
-            format!("rollout                   0      8.0 s  {all}  Ready"),
-            format!("  Pending                 0      4.0 s  {half}"),
-            format!("  Rolling             4.0 s      4.0 s  {rest}{half}  InstancesStarting"),
-            format!("    PATCH b/{{name}}    8.0 s          0  {point}"),
-        ]);
+        assert_eq!(
+            waterfall(&spans),
+            [
+                format!("rollout                     0      8.0 s  {all}  Ready"),
+                format!("  Pending                   0      4.0 s  {half}"),
+                format!("  Rolling               4.0 s      4.0 s  {rest}{half}  InstancesStarting"),
+                format!("    PATCH b/{{name}}      8.0 s          0  {point}"),
+            ]
+        );
     }
 
     #[test]

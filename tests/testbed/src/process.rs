@@ -46,7 +46,12 @@ impl Component {
         }
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = self.command();
-        command.args(&self.args).envs(self.environment.iter().cloned()).stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
+        command
+            .args(&self.args)
+            .envs(self.environment.iter().cloned())
+            .stdin(Stdio::null())
+            .stderr(log.try_clone()?)
+            .stdout(log);
         let child = spawn(command).with_context(|| format!("cannot start {}", self.program.display()))?;
         self.child = Some(child);
         Ok(())
