@@ -103,6 +103,40 @@ pub(crate) struct Transition {
     pub reason: String,
 }
 
+/// How a rollout ended; label `outcome` of `lmcache_operator_rollout_duration_seconds`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RolloutEnd {
+    /// In Ready.
+    Ready,
+    /// In Degraded.
+    Degraded,
+    /// A newer generation took its place.
+    Superseded,
+}
+
+impl RolloutEnd {
+    /// The label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            RolloutEnd::Ready => "ready",
+            RolloutEnd::Degraded => "degraded",
+            RolloutEnd::Superseded => "superseded",
+        }
+    }
+}
+
+/// Leads from a bucket of a histogram to a trace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct TraceExemplar {
+    pub trace_id: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct KindOutcome {
+    pub kind: &'static str,
+    pub outcome: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct KindPhase {
     pub kind: &'static str,

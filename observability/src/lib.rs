@@ -15,6 +15,6 @@ mod process;
 pub mod traces;
 
 pub use api_requests::{ApiRequestsLayer, ApiRequestsService};
-pub use labels::{ApplyOutcome, ReconcileResult, WebhookOutcome};
+pub use labels::{ApplyOutcome, ReconcileResult, RolloutEnd, WebhookOutcome};
 pub use logging::{DEFAULT_FILTER, LogFormat, LoggingError, init_logging};
 pub use metrics::{Metrics, ReconcileInFlight};

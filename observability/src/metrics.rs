@@ -1,12 +1,13 @@
 //! The registry: every family of the operator, and typed methods to move them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use lmcache_crds::{PhaseTransition, Report};
 use prometheus_client::encoding::{prometheus_text, text};
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::exemplar::HistogramWithExemplars;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
@@ -15,8 +16,8 @@ use prometheus_client::registry::Registry;
 use crate::api_requests::ApiRequestsLayer;
 use crate::engines::EngineSeries;
 use crate::labels::{
-    ApiRequest, Apply, ApplyOutcome, BuildInfo, Dropped, Kind, KindError, KindPhase, KindResult, ReconcileResult,
-    Transition, WatchRestart, WebhookOutcome, WebhookRequest,
+    ApiRequest, Apply, ApplyOutcome, BuildInfo, Dropped, Kind, KindError, KindOutcome, KindPhase, KindResult, ReconcileResult,
+    RolloutEnd, TraceExemplar, Transition, WatchRestart, WebhookOutcome, WebhookRequest,
 };
 use crate::process::ProcessCollector;
 use crate::traces::DropReason;
@@ -37,6 +38,16 @@ const WEBHOOK_BUCKETS: [f64; 11] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.00
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
+type Traced = HistogramWithExemplars<TraceExemplar>;
+type TracedHistograms<L> = Family<L, Traced, fn() -> Traced>;
+
+/// Observes with the trace that shows it, if there is one.
+fn observe(histogram: &Traced, seconds: f64, trace_id: Option<&str>) {
+    let exemplar = trace_id.map(|id| TraceExemplar { trace_id: id.to_owned() });
+    let at = exemplar.is_some().then(SystemTime::now);
+    histogram.observe(seconds, exemplar, at);
+}
+
 /// The operator's metrics. A clone shares the same registry.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Families>);
@@ -45,9 +56,10 @@ pub struct Metrics(Arc<Families>);
 struct Families {
     registry: Registry,
     phase_transitions: Family<Transition, Counter>,
-    phase_duration: Histograms<KindPhase>,
+    phase_duration: TracedHistograms<KindPhase>,
+    rollout_duration: TracedHistograms<KindOutcome>,
     engines: Arc<EngineSeries>,
-    reconcile_duration: Histograms<KindResult>,
+    reconcile_duration: TracedHistograms<KindResult>,
     reconcile_errors: Family<KindError, Counter>,
     queue_depth: Family<Kind, Gauge>,
     in_flight: Family<Kind, Gauge>,
@@ -70,9 +82,10 @@ impl Metrics {
         let mut families = Families {
             registry: Registry::default(),
             phase_transitions: Family::default(),
-            phase_duration: Family::new_with_constructor(|| Histogram::new(PHASE_BUCKETS)),
+            phase_duration: Family::new_with_constructor(|| Traced::new(PHASE_BUCKETS.into_iter())),
+            rollout_duration: Family::new_with_constructor(|| Traced::new(PHASE_BUCKETS.into_iter())),
             engines: Arc::default(),
-            reconcile_duration: Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS)),
+            reconcile_duration: Family::new_with_constructor(|| Traced::new(RECONCILE_BUCKETS.into_iter())),
             reconcile_errors: Family::default(),
             queue_depth: Family::default(),
             in_flight: Family::default(),
@@ -97,14 +110,27 @@ impl Metrics {
     }
 
     /// One step of the state machine was written to `status`. `previous_since` is when the phase before the step was
-    /// entered; without it (the first step of an engine whose age is unknown) no duration is observed.
-    pub fn phase_step(&self, kind: &'static str, step: &PhaseTransition, previous_since: Option<Timestamp>) {
+    /// entered; without it (the first step of an engine whose age is unknown) no duration is observed. `trace_id` is that of
+    /// the rollout, for an exemplar.
+    pub fn phase_step(
+        &self,
+        kind: &'static str,
+        step: &PhaseTransition,
+        previous_since: Option<Timestamp>,
+        trace_id: Option<&str>,
+    ) {
         let (from, to) = (step.from.as_str(), step.to.as_str());
         self.0.phase_transitions.get_or_create(&Transition { kind, from, to, reason: step.reason.clone() }).inc();
         if let Some(since) = previous_since {
             let stayed = step.time.0.duration_since(since).as_secs_f64().max(0.0);
-            self.0.phase_duration.get_or_create(&KindPhase { kind, phase: from }).observe(stayed);
+            observe(&self.0.phase_duration.get_or_create(&KindPhase { kind, phase: from }), stayed, trace_id);
         }
+    }
+
+    /// A rollout ended after `duration`. `trace_id` is its own.
+    pub fn rollout_finished(&self, kind: &'static str, end: RolloutEnd, duration: Duration, trace_id: Option<&str>) {
+        let labels = KindOutcome { kind, outcome: end.as_str() };
+        observe(&self.0.rollout_duration.get_or_create(&labels), duration.as_secs_f64(), trace_id);
     }
 
     /// The status of an engine as it was last written: gives `engine_phase`, `engine_instances` and `engine_condition`.
@@ -124,10 +150,16 @@ impl Metrics {
         ReconcileInFlight(gauge)
     }
 
-    /// A reconcile ended after `duration`.
-    pub fn reconcile_finished(&self, kind: &'static str, result: ReconcileResult, duration: Duration) {
+    /// A reconcile ended after `duration`. `trace_id` is its own.
+    pub fn reconcile_finished(
+        &self,
+        kind: &'static str,
+        result: ReconcileResult,
+        duration: Duration,
+        trace_id: Option<&str>,
+    ) {
         let labels = KindResult { kind, result: result.as_str() };
-        self.0.reconcile_duration.get_or_create(&labels).observe(duration.as_secs_f64());
+        observe(&self.0.reconcile_duration.get_or_create(&labels), duration.as_secs_f64(), trace_id);
     }
 
     /// A reconcile failed. `error` is the metric label of an error enum's variant, never a message.
@@ -238,6 +270,11 @@ impl Families {
         let r = self.registry.sub_registry_with_prefix(PREFIX);
         r.register("phase_transitions", "Phase steps taken", self.phase_transitions.clone());
         r.register("phase_duration_seconds", "Time spent in a phase before leaving it", self.phase_duration.clone());
+        r.register(
+            "rollout_duration_seconds",
+            "Time from a change that was applied to Ready, to Degraded, or to the next change",
+            self.rollout_duration.clone(),
+        );
         r.register("reconcile_duration_seconds", "Duration of one reconcile", self.reconcile_duration.clone());
         r.register("reconcile_errors", "Reconciles that failed, by cause", self.reconcile_errors.clone());
         r.register("reconcile_queue_depth", "Resources waiting to be reconciled", self.queue_depth.clone());

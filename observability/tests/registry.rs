@@ -110,6 +110,16 @@ fn an_engine_shows_its_hits_once_they_are_known() {
 }
 
 #[test]
+fn a_bucket_leads_to_a_trace_in_openmetrics_only() {
+    let metrics = metrics();
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    metrics.reconcile_finished(KIND, ReconcileResult::Success, Duration::from_millis(2), Some(trace));
+    let exemplar = format!("# {{trace_id=\"{trace}\"}} 0.002");
+    assert!(metrics.encode().contains(&exemplar), "{}", metrics.encode());
+    assert!(!metrics.encode_prometheus().contains("trace_id"), "{}", metrics.encode_prometheus());
+}
+
+#[test]
 fn a_condition_that_went_away_leaves_no_series() {
     let metrics = metrics();
     let mut reconciling = status(Phase::Rolling);
@@ -126,7 +136,7 @@ fn a_condition_that_went_away_leaves_no_series() {
 #[case::first_step_of_unknown_age(None, None)]
 fn a_step_counts_and_times_the_phase_that_was_left(#[case] since: Option<i64>, #[case] sum: Option<&str>) {
     let metrics = metrics();
-    metrics.phase_step(KIND, &step(Phase::Rolling, Phase::Ready, "AllInstancesReady", 100), since.map(at));
+    metrics.phase_step(KIND, &step(Phase::Rolling, Phase::Ready, "AllInstancesReady", 100), since.map(at), None);
     let text = metrics.encode();
     assert_lines(
         &text,
@@ -165,7 +175,7 @@ fn reconciles_and_applies_are_counted_by_kind_and_outcome() {
     let running = metrics.reconcile_started(KIND);
     let second = metrics.reconcile_started(KIND);
     drop(second);
-    metrics.reconcile_finished(KIND, ReconcileResult::Success, Duration::from_millis(2));
+    metrics.reconcile_finished(KIND, ReconcileResult::Success, Duration::from_millis(2), None);
     metrics.reconcile_error(KIND, "conflict");
     metrics.queue_depth(KIND, 7);
     metrics.applied(KIND, "DaemonSet", ApplyOutcome::Created);

@@ -190,7 +190,8 @@ impl<K: Managed> Reconcile for Reconciler<K> {
             let work = self.reconcile(&object, &ticket).instrument(span.clone());
             let result = tokio::time::timeout(RECONCILE_TIMEOUT, work).await.unwrap_or(Err(ReconcileError::Timeout));
             let outcome = if result.is_ok() { ReconcileResult::Success } else { ReconcileResult::Error };
-            self.context.metrics.reconcile_finished(ticket.0, outcome, started.elapsed());
+            let trace = traces::context_of(&span).map(|context| traces::to_hex(&context.trace_id));
+            self.context.metrics.reconcile_finished(ticket.0, outcome, started.elapsed(), trace.as_deref());
             result.unwrap_or_else(|error| Some(span.in_scope(|| self.failed(&ticket, uid, &error))))
         }
         .boxed()

@@ -1,14 +1,15 @@
 //! Effects: one status write, and only after it has succeeded Events, metrics, log lines and spans of the same steps.
 
 mod events;
+mod rollouts;
 pub mod rollout;
 
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, Error};
-use lmcache_crds::{Phase, PhaseTransition, Report};
-use lmcache_observability::Metrics;
+use lmcache_crds::{Phase, PhaseRecord, PhaseTransition, Report};
+use lmcache_observability::{Metrics, RolloutEnd};
 use lmcache_observability::traces::{FinishedSpan, Traces};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -112,9 +113,15 @@ impl Publisher<'_> {
     /// Everything that is said of the steps is said here.
     async fn tell(&self, change: &Change<'_>) {
         let owner = change.owner;
+        let trace = |record: &PhaseRecord| record.trace.as_ref().map(|trace| trace.trace_id.clone());
+        let (earlier, own) = (trace(&change.before.record), trace(&change.after.record));
+        for ended in rollouts::ended(&change.before.record, change.steps) {
+            let trace_id = if ended.end == RolloutEnd::Superseded { &earlier } else { &own };
+            self.metrics.rollout_finished(owner.kind, ended.end, ended.took, trace_id.as_deref());
+        }
         let mut since = entered(change.before);
         for step in change.steps {
-            self.metrics.phase_step(owner.kind, step, since);
+            self.metrics.phase_step(owner.kind, step, since, own.as_deref());
             since = Some(step.time.0);
             info!(from = %step.from, to = %step.to, reason = %step.reason, generation = step.generation,
                 "Moved from {} to {}: {}", step.from, step.to, step.message);

@@ -60,7 +60,7 @@ fn phases() -> Result<String, GenerateError> {
 }
 
 fn condition_types() -> Result<String, GenerateError> {
-    let advisories = [AdvisoryKind::CoordinatorCompatible, AdvisoryKind::RegistryConsistent];
+    let advisories = AdvisoryKind::ALL;
     let explained = |type_: &str| match advisories.into_iter().find(|it| it.as_str() == type_) {
         Some(kind) => source::meaning(OBSERVATION, &format!("{kind:?},")),
         None => source::meaning(source::CONDITIONS, &format!("pub const {}:", constant(type_))),

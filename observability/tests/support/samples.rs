@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use lmcache_crds::{Phase, PhaseRecord, PhaseTransition, Report};
-use lmcache_observability::{ApplyOutcome, Metrics, ReconcileResult};
+use lmcache_crds::{CacheStatus, Phase, PhaseRecord, PhaseTransition, Report};
+use lmcache_observability::{ApplyOutcome, Metrics, ReconcileResult, RolloutEnd, WebhookOutcome};
 use tower::{Layer, Service};
 
 const KIND: &str = "LMCacheEngine";
@@ -34,7 +34,8 @@ pub fn registry() -> Metrics {
         generation: 1,
         time: time.clone(),
     };
-    metrics.phase_step(KIND, &step, Some(Timestamp::UNIX_EPOCH));
+    metrics.phase_step(KIND, &step, Some(Timestamp::UNIX_EPOCH), None);
+    metrics.rollout_finished(KIND, RolloutEnd::Ready, Duration::ZERO, None);
     let condition = Condition {
         type_: "Ready".to_owned(),
         status: "True".to_owned(),
@@ -43,15 +44,18 @@ pub fn registry() -> Metrics {
         observed_generation: None,
         last_transition_time: time,
     };
+    let cache = Some(CacheStatus::new(1, 2, Timestamp::UNIX_EPOCH));
     let record = PhaseRecord { conditions: vec![condition], ..PhaseRecord::default() };
-    metrics.engine_state(KIND, "default", "sample", &Report { record, ..Report::default() });
+    metrics.engine_state(KIND, "default", "sample", &Report { record, cache, ..Report::default() });
     drop(metrics.reconcile_started(KIND));
-    metrics.reconcile_finished(KIND, ReconcileResult::Success, Duration::ZERO);
+    metrics.reconcile_finished(KIND, ReconcileResult::Success, Duration::ZERO, None);
     metrics.reconcile_error(KIND, "request");
     metrics.queue_depth(KIND, 0);
     metrics.applied(KIND, "DaemonSet", ApplyOutcome::Created);
     metrics.watch_restarted("pods", "expired");
     metrics.set_leader(true);
+    metrics.webhook_request("lmcache", WebhookOutcome::Injected, "", Duration::ZERO);
+    metrics.webhook_certificate_expires(Timestamp::UNIX_EPOCH);
     request(&metrics);
     metrics
 }
@@ -59,7 +63,7 @@ pub fn registry() -> Metrics {
 /// One request to the API server that is answered at once.
 fn request(metrics: &Metrics) {
     let answer = tower::service_fn(|_: http::Request<()>| async { Ok::<_, std::io::Error>(http::Response::new(())) });
-    let mut counted = metrics.api_requests_layer().layer(answer);
+    let mut counted = metrics.api_requests_layer(&http::Uri::from_static("https://127.0.0.1:6443")).layer(answer);
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     if let (Ok(runtime), Ok(request)) = (runtime, http::Request::get("/api/v1/pods").body(())) {
         let _ = runtime.block_on(counted.call(request));
