@@ -100,7 +100,7 @@ pub async fn run(options: Options, metrics: Metrics, traces: Traces) -> Result<(
     let engines = kinds.engines(&context);
     if let Some(webhooks) = webhooks {
         let namespace = own_namespace(options.leader_election_namespace.as_deref(), &default_namespace);
-        serving.push(webhooks.start(&context, engines, namespace, readiness.clone(), &mut watches));
+        serving.push(webhooks.start(&context, &engines, namespace, readiness.clone(), &mut watches));
     }
     // Also on a replica that does not lead: its webhooks look into the same caches.
     let reconcilers = kinds.watch(&options, &context, &mut watches);

@@ -16,8 +16,8 @@ use prometheus_client::registry::Registry;
 use crate::api_requests::ApiRequestsLayer;
 use crate::engines::EngineSeries;
 use crate::labels::{
-    ApiRequest, Apply, ApplyOutcome, BuildInfo, Dropped, Kind, KindError, KindOutcome, KindPhase, KindResult, ReconcileResult,
-    RolloutEnd, TraceExemplar, Transition, WatchRestart, WebhookOutcome, WebhookRequest,
+    ApiRequest, Apply, ApplyOutcome, BuildInfo, Dropped, Kind, KindError, KindOutcome, KindPhase, KindResult,
+    ReconcileResult, RolloutEnd, TraceExemplar, Transition, WatchRestart, WebhookOutcome, WebhookRequest,
 };
 use crate::process::ProcessCollector;
 use crate::traces::DropReason;

@@ -42,9 +42,9 @@ pub enum LookupError {
 pub struct Engines {
     /// The client, for live reads.
     pub client: Client,
-    /// Engines of kind LMCacheEngine.
+    /// Engines of kind `LMCacheEngine`.
     pub lmcache: Cache<Guarded<LMCacheEngine>>,
-    /// Engines of kind CacheBlendEngine.
+    /// Engines of kind `CacheBlendEngine`.
     pub cache_blend: Cache<Guarded<CacheBlendEngine>>,
     /// ConfigMaps that the operator made.
     pub config_maps: Cache<Live>,

@@ -73,11 +73,12 @@ impl Injection {
     fn tell(&self, request: &AdmissionRequest, outcome: WebhookOutcome, reason: &'static str, warnings: &[String]) {
         let (injector, namespace, name) = (self.injector.as_str(), &request.namespace, name_of(request));
         let outcome = outcome.as_str();
-        match warnings {
-            [] => info!(injector, namespace, name, outcome, "Looked at Pod {name}"),
-            _ => warn!(injector, namespace, name, outcome, reason, "Looked at Pod {name}: {}", warnings.join("; ")),
+        if warnings.is_empty() {
+            info!(injector, namespace, name, outcome, "Looked at Pod {name}");
+            return;
         }
-        if request.dry_run || warnings.is_empty() {
+        warn!(injector, namespace, name, outcome, reason, "Looked at Pod {name}: {}", warnings.join("; "));
+        if request.dry_run {
             return;
         }
         if let Some(note) = Note::for_owner(&request.object, namespace, self.injector, reason, warnings) {

@@ -102,13 +102,13 @@ mod tests {
 
     use super::*;
 
-    fn pod(name: &str, annotations: Value) -> Arc<InjectedPod> {
+    fn pod(name: &str, annotations: &Value) -> Arc<InjectedPod> {
         let pod = json!({"metadata": {"name": name, "namespace": "ai", "annotations": annotations}});
         Arc::new(serde_json::from_value(pod).unwrap())
     }
 
     fn injected_with(name: &str, document: &str) -> Arc<InjectedPod> {
-        pod(name, json!({"lmcache.ai/lmcache-injected": "true", CONFIG_HASH: config_hash(document)}))
+        pod(name, &json!({"lmcache.ai/lmcache-injected": "true", CONFIG_HASH: config_hash(document)}))
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         json!({"lmcache.ai/lmcache-injected": "true", "lmcache.ai/lmcache-skip-reason": "kv-transfer-config-present"}), false
     )]
     fn only_what_was_connected_here_counts(#[case] annotations: Value, #[case] expected: bool) {
-        assert_eq!(is_connected(&pod("a", annotations), Injector::LmCache), expected);
+        assert_eq!(is_connected(&pod("a", &annotations), Injector::LmCache), expected);
     }
 
     #[rstest]
@@ -141,7 +141,7 @@ mod tests {
     #[case(json!({"lmcache.ai/lmcache-engine": "/x"}), Some(Key::new("ai", "x")))]
     #[case(json!({"lmcache.ai/cacheblend-engine": "x"}), None)]
     fn a_pod_belongs_to_the_engine_that_it_names(#[case] annotations: Value, #[case] expected: Option<Key>) {
-        assert_eq!(by_engine(Injector::LmCache)(&pod("a", annotations)), expected);
+        assert_eq!(by_engine(Injector::LmCache)(&pod("a", &annotations)), expected);
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! Effects: one status write, and only after it has succeeded Events, metrics, log lines and spans of the same steps.
 
 mod events;
-mod rollouts;
 pub mod rollout;
+mod rollouts;
 
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, Error};
 use lmcache_crds::{Phase, PhaseRecord, PhaseTransition, Report};
-use lmcache_observability::{Metrics, RolloutEnd};
 use lmcache_observability::traces::{FinishedSpan, Traces};
+use lmcache_observability::{Metrics, RolloutEnd};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tracing::{Instrument, debug, info, info_span, warn};

@@ -90,7 +90,11 @@ mod tests {
     )]
     #[case::healed_at_once(&[APPLIED, (Reconciled, Degraded, "x", 11)], &[(Degraded, Ready, "AllInstancesReady", 40)], &[])]
     #[case::nothing_left_to_run(&[APPLIED, STARTS], &[(Rolling, Reconciled, "NoMatchingNodes", 20)], &[])]
-    fn each_rollout_is_timed_once(#[case] before: &[Step], #[case] now: &[Step], #[case] expected: &[(RolloutEnd, u64)]) {
+    fn each_rollout_is_timed_once(
+        #[case] before: &[Step],
+        #[case] now: &[Step],
+        #[case] expected: &[(RolloutEnd, u64)],
+    ) {
         let history = steps(before);
         let phase = history.last().map_or(Pending, |step| step.to);
         let record = PhaseRecord { phase, phase_transitions: history, ..PhaseRecord::default() };

@@ -43,7 +43,7 @@ impl Webhooks {
     pub fn start(
         self,
         context: &SharedContext,
-        engines: Engines,
+        engines: &Engines,
         namespace: String,
         readiness: Readiness,
         tasks: &mut JoinSet<()>,
@@ -75,7 +75,7 @@ impl Webhooks {
         }
         let (notes, writer) = Notes::new(context.client.clone(), context.reporter.clone());
         tasks.spawn(writer.run());
-        let handlers = handlers(context, &engines, &notes);
+        let handlers = handlers(context, engines, &notes);
         let (metrics, shutdown) = (context.metrics.clone(), context.shutdown.clone());
         tokio::spawn(self.server.run(served, self.options.http2, handlers, metrics, shutdown))
     }

@@ -143,7 +143,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_says_nothing_is_given_up() {
-        let router = Router::new().route("/metrics", get(|| std::future::pending::<&str>()));
+        let router = Router::new().route("/metrics", get(std::future::pending::<&str>));
         let answer = answer(router).await;
         assert!(matches!(answer, Err(ScrapeError::Timeout)), "{answer:?}");
     }
