@@ -11,15 +11,24 @@ mod common;
 #[path = "../faults/http.rs"]
 #[allow(dead_code, reason = "metrics are served without TLS here")]
 mod http;
+#[path = "../parity/meant.rs"]
+mod meant;
+#[path = "../parity/pods.rs"]
+mod pods;
 
 mod certificates;
 mod client;
 mod files;
+mod injected;
 mod outage;
 mod replicas;
 mod rotation;
 mod server;
+mod skipped;
+mod storm;
+mod unknown;
 mod validating;
+mod vllm;
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};

@@ -1,7 +1,6 @@
 //! One case: what is applied, and what must come of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,8 +10,8 @@ use lmcache_harness::{Harness, PhaseObject};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::common::{children, project};
-use crate::meant::Meant;
+use crate::common::children;
+use crate::meant::{Meant, fixtures};
 
 /// Condition Applied promises that every child is there; what the operator only then learns to be unwanted may take longer.
 const SETTLING: Duration = Duration::from_secs(15);
@@ -126,8 +125,4 @@ impl Case {
         }
         texts
     }
-}
-
-pub fn fixtures() -> PathBuf {
-    project().join("tests/fixtures/parity")
 }

@@ -1,12 +1,16 @@
 //! Edits to the recorded objects: where we differ from the reference operator on purpose.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::case::fixtures;
+/// Where what was recorded lies, and the edits to it.
+pub fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/parity")
+}
 
 /// Every meant difference.
 pub struct Meant(Vec<Rule>);
