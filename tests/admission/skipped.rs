@@ -14,9 +14,7 @@ use lmcache_operator::admission::injection::{Injector, SkipReason};
 use serde_json::{Value, json};
 
 use crate::common::{Bed, Operator, engine};
-use crate::vllm::{
-    args, connection, counter, create, is_injected, pod, pod_resource, pod_with, skip_reason, until,
-};
+use crate::vllm::{args, connection, counter, create, is_injected, pod, pod_resource, pod_with, skip_reason, until};
 use crate::{kubectl, shared};
 
 /// A pod that is not connected as it asks for.
@@ -136,9 +134,7 @@ async fn engines(bed: &Bed, namespace: &str, other: &str) -> Result<()> {
     }
     blend["metadata"]["namespace"] = json!(namespace);
     bed.cluster.apply_yaml(&blend.to_string()).await?;
-    Harness::<LMCacheEngine>::new(client.clone(), other)
-        .apply_fixture(&engine("private", &json!({"l1": l1})))
-        .await?;
+    Harness::<LMCacheEngine>::new(client.clone(), other).apply_fixture(&engine("private", &json!({"l1": l1}))).await?;
     for name in ["plain", "pd", "legacy", "staged", "leaving", "blend-pd"] {
         connection(&client, namespace, name).await?;
     }

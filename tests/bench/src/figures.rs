@@ -6,6 +6,7 @@ use crate::edit::EditTimes;
 use crate::floor::FloorRun;
 use crate::kinds::Kind;
 use crate::run::OperatorRun;
+use crate::verdict::Verdict;
 
 /// Bounds on what grows with the number of resources are for this many.
 pub const JUDGED: u32 = 1000;
@@ -22,23 +23,6 @@ const CPU_SECONDS: f64 = 7.0;
 const MEMORY_MIB: f64 = 60.0;
 /// Seconds until an edit in the middle of the convergence is served.
 const EDIT_SECONDS: f64 = 5.0;
-
-/// Whether a bound was kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It was.
-    Met,
-    /// It was not.
-    Missed,
-    /// It was not judged, and why.
-    NotJudged(&'static str),
-}
-
-impl Verdict {
-    fn of(met: bool) -> Self {
-        if met { Self::Met } else { Self::Missed }
-    }
-}
 
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]

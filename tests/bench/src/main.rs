@@ -16,6 +16,8 @@ mod mix;
 mod progress;
 mod report;
 mod run;
+mod table;
+mod verdict;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,21 +1,16 @@
 //! The report as text.
 
-use std::fmt::Write as _;
-
 use lmcache_testbed::ComponentMemory;
 
 use crate::audit::Requests;
-use crate::figures::{Figure, Verdict, mib, per_resource};
+use crate::figures::{Figure, mib, per_resource};
+use crate::table::table;
 
 /// Figures, floor and bounds side by side.
 pub fn figures(figures: &[Figure]) -> String {
     let mut rows = vec![["", "operator", "floor", "at most", ""].map(str::to_owned)];
     for figure in figures {
-        let verdict = match &figure.verdict {
-            Verdict::Met => "met".to_owned(),
-            Verdict::Missed => "MISSED".to_owned(),
-            Verdict::NotJudged(why) => format!("not judged: {why}"),
-        };
+        let verdict = figure.verdict.text();
         let floor = figure.floor.clone().unwrap_or_else(|| "-".to_owned());
         rows.push([figure.name.clone(), figure.value.clone(), floor, figure.bound.clone(), verdict]);
     }
@@ -51,22 +46,6 @@ pub fn components(run: &[ComponentMemory], floor: Option<&[ComponentMemory]>) ->
         rows.push([component.name.to_owned(), peak(component), without]);
     }
     table(&rows)
-}
-
-/// Columns as wide as their widest cell, two blanks between them.
-fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in rows {
-        let line = row.iter().zip(widths).fold(String::from(" "), |mut line, (cell, width)| {
-            let _ = write!(line, " {cell:width$} ");
-            line
-        });
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]
