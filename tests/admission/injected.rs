@@ -12,13 +12,12 @@ use lmcache_operator::admission::injection::{CONFIG_HASH, Injector, config_hash}
 use lmcache_operator::admission::registration::{CACHE_BLEND_PATH, LM_CACHE_PATH};
 use serde_json::{Value, json};
 
-use crate::certificates::PREFIX;
-use crate::client::{bundle, connect, post};
 use crate::common::{Bed, Operator, children, engine};
 use crate::meant::Meant;
 use crate::pods::{Case, cases, differences};
 use crate::vllm::{
-    args, connection, create, is_injected, note, pod, pod_resource, pod_with, skip_reason, until, until_injected,
+    args, ask, connection, create, is_injected, note, pod, pod_resource, pod_with, review, skip_reason, until,
+    until_injected,
 };
 use crate::{lenient_bed, shared, start_with_webhooks};
 
@@ -247,17 +246,9 @@ fn normal(pod: &Value, namespace: &str) -> Value {
 
 /// What the operator answers an API server that asks about this pod: a list of operations, or null.
 async fn operations(bed: &Bed, operator: &Operator, namespace: &str, path: &str, pod: &Value) -> Result<Value> {
-    let address = operator.address("Serving webhooks").await?;
-    let bundle = bundle(&bed.cluster.client(), PREFIX).await?;
-    let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
-    let request = json!({"uid": "u", "kind": kind, "operation": "CREATE", "namespace": namespace, "object": pod,
-        "dryRun": true});
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-    let stream = connect(&address, "127.0.0.1", &bundle).await?;
-    let (code, answer) = post(stream, path, "application/json", review.to_string().as_bytes()).await?;
-    anyhow::ensure!(code == 200, "{answer}");
-    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
-    let answer: Value = serde_json::from_str(body)?;
+    let (code, body) = ask(bed, operator, path, review(namespace, pod).as_bytes()).await?;
+    anyhow::ensure!(code == 200, "{body}");
+    let answer: Value = serde_json::from_str(&body)?;
     let patch: Option<k8s_openapi::ByteString> = serde_json::from_value(answer["response"]["patch"].clone())?;
     Ok(patch.map(|patch| serde_json::from_slice(&patch.0)).transpose()?.unwrap_or_default())
 }

@@ -20,6 +20,7 @@ mod certificates;
 mod client;
 mod files;
 mod injected;
+mod limits;
 mod outage;
 mod replicas;
 mod rotation;

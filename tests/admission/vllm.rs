@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::certificates::PREFIX;
+use crate::client::{bundle, connect, post};
 use crate::common::{Bed, Operator};
 
 /// Whatever is waited for comes within this time, also on a busy machine.
@@ -108,6 +110,22 @@ pub async fn until_injected(bed: &Bed, operator: &Operator, engine: &str) -> Res
     });
     injected.await.with_context(|| operator.program.log())?;
     Ok(begun.elapsed())
+}
+
+/// The question of an API server about a pod that is to be created; nothing will be stored.
+pub fn review(namespace: &str, pod: &Value) -> String {
+    let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
+    let request = json!({"uid": "u", "kind": kind, "operation": "CREATE", "namespace": namespace, "object": pod,
+        "dryRun": true});
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string()
+}
+
+/// Asks the operator directly: status code and body of its answer.
+pub async fn ask(bed: &Bed, operator: &Operator, path: &str, body: &[u8]) -> Result<(u16, String)> {
+    let address = operator.address("Serving webhooks").await?;
+    let stream = connect(&address, "127.0.0.1", &bundle(&bed.cluster.client(), PREFIX).await?).await?;
+    let (code, answer) = post(stream, path, "application/json", body).await?;
+    Ok((code, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
 }
 
 /// The value of a counter of the operator's; 0 where it has not counted yet.

@@ -1,8 +1,9 @@
-//! `demo`: one command shows an engine going from Pending to Ready on a real API server, then all three kinds.
+//! `demo`: one command shows an engine going from Pending to Ready on a real API server, then all three kinds, and vLLM connected to it.
 
 mod folder;
 mod kinds;
 mod kubelet;
+mod pods;
 mod rows;
 mod scene;
 mod screen;

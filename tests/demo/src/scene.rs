@@ -1,4 +1,5 @@
-//! The story: an engine is created and gets ready, its spec changes and it is rolled over, and the other kinds join it.
+//! The story: an engine is created and gets ready, its spec changes and it is rolled over, the other kinds join
+//! it, and vLLM is connected to it.
 
 use std::future::Future;
 use std::path::Path;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::folder::Folder;
 use crate::kinds::{self, Kinds};
+use crate::pods;
 use crate::rows::Rows;
 use crate::screen::{Columns, Screen};
 use crate::stage::Stage;
@@ -90,6 +92,7 @@ pub async fn play(stage: &mut Stage, folder: &mut Folder, manager: &Path, once: 
     traces::tell(screen, stage.jaeger(), &first).await?;
     traces::tell(screen, stage.jaeger(), &last).await?;
     three_kinds(screen, stage, &client).await?;
+    pods::tell(screen, stage.cluster()?).await?;
     tell::look_around(screen, stage.cluster()?, &folder.path("operator.log"), &metrics)?;
     walked(NAME, tell::record(&first))?;
     *told = true;
