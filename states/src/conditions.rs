@@ -80,7 +80,7 @@ pub(crate) fn update(record: &PhaseRecord, observation: &Observation) -> Vec<Con
     let mut findings = vec![
         (config_valid(observation), of_spec),
         (available(workload, wording), of_phase),
-        (all_instances_ready(workload, wording), of_phase),
+        (all_instances_ready(observation), of_phase),
         (dependencies_ready(observation), of_spec),
         (applied(observation), of_spec),
         (of_the_phase(READY, record.phase == Phase::Ready, record), of_phase),
@@ -131,17 +131,24 @@ fn available(workload: Option<&Workload>, wording: Wording) -> Finding {
     Finding::new(AVAILABLE, holds, reason, format!("{ready}/{desired} {} ready", wording.plural()))
 }
 
-fn all_instances_ready(workload: Option<&Workload>, wording: Wording) -> Finding {
-    let noun = wording.plural();
-    let Some(Workload { observed, desired, updated, ready, .. }) = workload else {
+fn all_instances_ready(observation: &Observation) -> Finding {
+    let noun = observation.wording.plural();
+    let Some(Workload { observed, desired, updated, ready, .. }) = &observation.workload else {
         return Finding::new(ALL_INSTANCES_READY, false, "NotAllReady", format!("0/0 {noun} ready"));
     };
-    let holds = *observed && *desired > 0 && updated >= desired && ready >= desired;
+    // A Deployment's ready replicas may be those of the revision before, beside new ones that are not ready yet.
+    let instances = &observation.instances;
+    let serving = instances.iter().filter(|instance| instance.current && instance.ready).count();
+    let enough = usize::try_from(*desired).is_ok_and(|desired| serving >= desired);
+    let old_serve = !enough || instances.iter().any(|instance| !instance.current);
+    let holds = *observed && *desired > 0 && updated >= desired && ready >= desired && !old_serve;
     let reason = if holds { "AllReady" } else { "NotAllReady" };
     let but = if !observed {
         ", the workload controller has not reported on the present revision".to_owned()
     } else if updated < desired {
         format!(", {updated}/{desired} updated")
+    } else if ready >= desired && old_serve {
+        format!(", {serving} of them of the present revision")
     } else {
         String::new()
     };

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use lmcache_testbed::{Cluster, ClusterOptions, Program};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -21,7 +22,12 @@ pub struct Bed {
 impl Bed {
     /// Starts a control plane; no operator runs on it yet.
     pub async fn start(name: &str) -> Result<Self> {
-        let bed = Self::without_rights(name).await?;
+        Self::start_with(name, &lmcache_crds::crds()).await
+    }
+
+    /// The same with these definitions, of other kinds too, which the garbage collector knows from the beginning.
+    pub async fn start_with(name: &str, definitions: &[CustomResourceDefinition]) -> Result<Self> {
+        let bed = Self::without_rights_with(name, definitions).await?;
         let role = std::fs::read_to_string(project().join("deploy/base/manager_role.yaml"))?;
         bed.cluster.grant_operator(&role).await?;
         Ok(bed)
@@ -29,7 +35,11 @@ impl Bed {
 
     /// Starts a control plane on which the operator's user may do nothing yet.
     pub async fn without_rights(name: &str) -> Result<Self> {
-        let crds = lmcache_crds::crds().iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
+        Self::without_rights_with(name, &lmcache_crds::crds()).await
+    }
+
+    async fn without_rights_with(name: &str, definitions: &[CustomResourceDefinition]) -> Result<Self> {
+        let crds = definitions.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
         let options =
             ClusterOptions { name: name.to_owned(), manifests: crds.join("\n---\n"), ..ClusterOptions::default() };
         let cluster = Cluster::start(options).await?;
@@ -112,11 +122,11 @@ pub struct Shared {
     pub operator: Operator,
 }
 
-/// The shared control plane, started by the first test that asks for it.
-pub async fn shared() -> &'static Shared {
+/// The shared control plane with these definitions, started by the first test that asks for it.
+pub async fn shared(definitions: fn() -> Result<Vec<CustomResourceDefinition>>) -> &'static Shared {
     static SHARED: OnceCell<Shared> = OnceCell::const_new();
     let start = || async {
-        let bed = Bed::start("shared").await?;
+        let bed = Bed::start_with("shared", &definitions()?).await?;
         let operator = bed.operator("manager", &[]).await?;
         Ok::<_, anyhow::Error>(Shared { bed, operator })
     };

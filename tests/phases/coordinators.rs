@@ -1,6 +1,7 @@
 //! What only a coordinator does: its spec says how many replicas run.
 
 use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use lmcache_crds::LMCacheCoordinator;
 use lmcache_crds::Phase::{Degraded, Pending, Ready, Reconciled, Rolling};
@@ -44,8 +45,7 @@ pub async fn zero_replicas_rest_in_reconciled_and_come_back() -> Result<()> {
         let unwanted = [RECONCILING, STALLED].map(|type_| condition(&record, type_));
         ensure!(unwanted == [None, None], "{unwanted:?}");
         ensure!(record.observed_generation == Some(2), "{record:?}");
-        watch::until(&scene.api::<k8s_openapi::api::core::v1::Pod>(), watch::everything(), "no pod", <[_]>::is_empty)
-            .await?;
+        watch::until(&scene.api::<Pod>(), watch::everything(), "no pod", <[_]>::is_empty).await?;
         let url = format!("http://{NAME}.{}.svc:9300", scene.namespace());
         let shown = columns(scene).await?;
         ensure!(shown == [NAME, "Reconciled", "0", "0", &url, "ScaledToZero"], "kubectl shows {shown:?}");
@@ -73,7 +73,7 @@ pub async fn scaling_up_is_rolling_and_says_so_and_scaling_down_is_no_loss() -> 
         let rolling = scene.phase(Rolling, Reason::ScalingUp).await?;
         ensure_message(&rolling, &["/3 replicas updated, 1/3 ready", "waiting for cache-"])?;
         ensure_condition(&rolling, AVAILABLE, "True", "AtLeastOneReady", &["1/3 replicas ready"])?;
-        let three = |pods: &[k8s_openapi::api::core::v1::Pod]| pods.len() == 3;
+        let three = |pods: &[Pod]| pods.len() == 3;
         watch::until(&scene.api(), watch::everything(), "three pods", three).await?;
         scene.release(HOLD).await?;
         scene.harness.wait_ready(NAME).await?;

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use lmcache_crds::Phase::{Degraded, Pending, Ready, Reconciled, Rolling};
-use lmcache_harness::Judgement;
+use lmcache_harness::{Judgement, Recording};
 use lmcache_states::Reason;
 use lmcache_states::conditions::{AVAILABLE, STALLED};
 use lmcache_testbed::annotation::{HOLD, LOSE};
@@ -33,6 +33,16 @@ pub async fn a_joining_node_is_rolling_and_not_degraded<K: EngineKind>() -> Resu
     Ok(())
 }
 
+/// Once Ready, once Degraded, Ready again; by way of Rolling when the pods are seen before the counts of their workload.
+#[track_caller]
+fn assert_lost_and_healed<K: Kind>(recording: &Recording<K>) {
+    let mut phases = recording.phases();
+    if phases.ends_with(&[Degraded, Rolling, Ready]) {
+        phases.remove(phases.len() - 2);
+    }
+    assert_eq!(phases, [Pending, Reconciled, Rolling, Ready, Degraded, Ready], "{}", recording.timeline());
+}
+
 pub async fn an_instance_that_is_no_longer_ready_is_degraded_and_named_and_heals<K: Kind>() -> Result<()> {
     let recording = play::<K>("lost", 2, async |scene| {
         scene.ready_with("minimal").await?;
@@ -42,6 +52,8 @@ pub async fn an_instance_that_is_no_longer_ready_is_degraded_and_named_and_heals
         let lost = format!("1 {} had been ready and is not", K::WORDING.singular());
         ensure_message(&resource, &[&lost, &name])?;
         let counts = &*ready_of::<K>(1, 2);
+        let counted = |resource: &K| Judgement::from(resource.report().ready == 1);
+        let resource = scene.harness.patiently().wait(NAME, "one ready instance", counted).await?;
         ensure_condition(&resource, AVAILABLE, "True", "AtLeastOneReady", &[counts])?;
         ensure_condition(&resource, "AllInstancesReady", "False", "NotAllReady", &[counts])?;
         let status = resource.report();
@@ -54,7 +66,7 @@ pub async fn an_instance_that_is_no_longer_ready_is_degraded_and_named_and_heals
         Ok(())
     });
     let recording = recording.await?;
-    assert_path(&recording, &[Pending, Reconciled, Rolling, Ready, Degraded, Ready]);
+    assert_lost_and_healed(&recording);
     assert_available_since_ready(&recording);
     Ok(())
 }
@@ -69,12 +81,14 @@ pub async fn a_deleted_pod_is_a_lost_instance_until_its_successor_serves<K: Kind
         let resource = scene.degraded(Reason::InstanceLost).await?;
         let successor = scene.pod("a successor", |pod| pod.uid() != old.uid()).await?;
         ensure_message(&resource, &[&K::location_of_pod(&successor)])?;
+        // The counts are those of the workload's controller, which may report later than the pods change.
+        let resource = scene.harness.patiently().wait_condition(NAME, AVAILABLE, "False").await?;
         ensure_condition(&resource, AVAILABLE, "False", none_ready::<K>(), &["0/1"])?;
         scene.release(HOLD).await?;
         scene.healed().await?;
         Ok(())
     });
-    assert_path(&recording.await?, &[Pending, Reconciled, Rolling, Ready, Degraded, Ready]);
+    assert_lost_and_healed(&recording.await?);
     Ok(())
 }
 

@@ -60,10 +60,9 @@ impl<K: Kind> Late<K> {
         let monitor = watch::object(&monitors, &Child::ServiceMonitor.name(), "a ServiceMonitor", |_| true).await?;
         let resource = harness.wait_ready(NAME).await?;
         ensure!(controller(&monitor) == resource.meta().uid.as_deref(), "{monitor:?}");
-        harness.delete_and_wait_collected(NAME).await?;
         let recording = recorder.finish().await?;
         recording.assert_obeys_the_rules();
         assert_path(&recording, &[Pending, Reconciled, Rolling, Ready]);
-        Ok(())
+        harness.finish().await
     }
 }

@@ -11,7 +11,7 @@ use lmcache_states::conditions::{
     ALL_INSTANCES_READY, APPLIED, AVAILABLE, CONFIG_VALID, DEPENDENCIES_READY, READY, RECONCILING, STALLED,
 };
 
-use crate::children::controller;
+use crate::children::{Child, controller};
 use crate::kind::{EngineKind, Kind};
 use crate::scene::{NAME, Scene, assert_path, ensure_condition, play, ready_of};
 
@@ -80,12 +80,12 @@ async fn ensure_children<K: Kind>(scene: &Scene<K>, resource: &K) -> Result<()> 
     for (child, object) in &children {
         ensure!(controller(object) == resource.meta().uid.as_deref(), "{child:?} is somebody else's: {object:?}");
     }
-    match resource.report().endpoint {
-        Some(endpoint) => ensure!(endpoint == format!("http://{NAME}.{}.svc:{}", scene.namespace(), K::PORT)),
-        None => {
-            let connection = scene.harness.connection_config(NAME).await?;
-            ensure!(connection["kv_role"].is_string() && connection["kv_connector"].is_string(), "{connection}");
-        }
+    if let Some(endpoint) = resource.report().endpoint {
+        ensure!(endpoint == format!("http://{NAME}.{}.svc:{}", scene.namespace(), K::PORT), "{endpoint}");
+    }
+    if children.contains_key(&Child::Connection) {
+        let connection = scene.harness.connection_config(NAME).await?;
+        ensure!(connection["kv_role"].is_string() && connection["kv_connector"].is_string(), "{connection}");
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use futures::future::try_join_all;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
@@ -17,7 +18,6 @@ use lmcache_harness::{Harness, Judgement, PhaseRecorder, Recording, instance_sel
 use lmcache_states::{Reason, Wording};
 use lmcache_testbed::Cluster;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::children::Child;
 use crate::common::{Operator, project, shared, stored};
@@ -58,10 +58,7 @@ pub async fn play<K: Kind>(
 impl<K: Kind> Scene<K> {
     /// A namespace, and the nodes for a resource of so many instances.
     pub async fn set(name: &str, instances: usize) -> Result<Self> {
-        // Before the first resource: the API's arrival wakes every one there is.
-        static DEFINITIONS: OnceCell<()> = OnceCell::const_new();
-        let cluster = &shared().await.bed.cluster;
-        DEFINITIONS.get_or_try_init(|| async { cluster.apply_yaml(&definitions()?).await }).await?;
+        let cluster = &shared(definitions).await.bed.cluster;
         let harness = Harness::<LMCacheEngine>::in_new_namespace(cluster.client(), name).await?;
         let harness = harness.for_kind().with_timeout(PATIENCE);
         let scene = Scene { harness, instances, nodes: Mutex::default() };
@@ -80,12 +77,12 @@ impl<K: Kind> Scene<K> {
 
     /// The control plane.
     pub async fn cluster(&self) -> &'static Cluster {
-        &shared().await.bed.cluster
+        &shared(definitions).await.bed.cluster
     }
 
     /// The operator.
     pub async fn operator(&self) -> &'static Operator {
-        &shared().await.operator
+        &shared(definitions).await.operator
     }
 
     pub fn client(&self) -> Client {
@@ -228,6 +225,15 @@ impl<K: Kind> Scene<K> {
         Ok(found?.into_iter().filter_map(|(child, object)| Some((child, object?))).collect())
     }
 
+    /// Every child that there can be, once all are there.
+    pub async fn every_child(&self) -> Result<BTreeMap<Child, DynamicObject>> {
+        for child in K::CHILDREN {
+            let api = self.objects(&child.resource());
+            watch::object(&api, &child.name(), &format!("{child:?}"), |_| true).await?;
+        }
+        self.children().await
+    }
+
     /// Changes a child behind the operator's back, by a patch as `kubectl patch` sends it: lists of Kubernetes' own kinds are
     /// merged.
     pub async fn meddle(&self, child: Child, patch: &Value) -> Result<DynamicObject> {
@@ -270,12 +276,16 @@ pub fn service_monitor_api() -> Result<String> {
     Ok(std::fs::read_to_string(project().join("tests/fixtures/parity/servicemonitor-crd.yaml"))?)
 }
 
-/// What the shared cluster knows beside the definitions that the operator is shipped with.
-fn definitions() -> Result<String> {
+/// What the shared cluster serves.
+fn definitions() -> Result<Vec<CustomResourceDefinition>> {
+    let mut definitions = lmcache_crds::crds();
     // The shipped schema of a coordinator refuses all that its validation does; what an older release stored must still be
     // judged.
-    let loose = stored::without_rules(&stored::definition(&LMCacheCoordinator::kind(&())));
-    Ok([service_monitor_api()?, serde_json::to_string(&loose)?].join("\n---\n"))
+    for coordinator in definitions.iter_mut().filter(|it| it.spec.names.kind == LMCacheCoordinator::kind(&())) {
+        *coordinator = stored::without_rules(coordinator);
+    }
+    definitions.push(serde_norway::from_str(&service_monitor_api()?)?);
+    Ok(definitions)
 }
 
 /// The condition of a type.

@@ -3,7 +3,7 @@
 use lmcache_crds::Phase::{Pending, Ready, Reconciled, Rolling};
 use lmcache_states::{Advisory, AdvisoryKind, Observation, Wording};
 
-use crate::fixtures::{Engine, condition, instance, path, report, settled, starting};
+use crate::fixtures::{Engine, condition, instance, outdated, path, report, settled, starting};
 
 fn replicas(count: usize) -> Observation {
     Observation { wording: Wording::Replicas, ..settled(count) }
@@ -44,6 +44,25 @@ fn replicas_of_a_new_template_are_a_rolling_update() {
     let mut changed = Observation { generation: 2, instances: vec![starting(0)], ..replicas(1) };
     report(&mut changed, 1);
     assert_eq!(path(&coordinator.sees(&changed).steps), [(Reconciled, "SpecApplied"), (Rolling, "RollingUpdate")]);
+}
+
+#[test]
+fn coming_back_from_zero_is_scaling_up_for_there_is_nothing_to_be_replaced() {
+    let mut coordinator = Engine::after(&[replicas(1), Observation { generation: 2, ..replicas(0) }]);
+    assert_eq!(coordinator.stands(), (Reconciled, "ScaledToZero"));
+    let mut back = Observation { generation: 3, instances: vec![starting(0)], ..replicas(0) };
+    report(&mut back, 1);
+    assert_eq!(path(&coordinator.sees(&back).steps), [(Rolling, "ScalingUp")]);
+}
+
+#[test]
+fn replicas_of_the_revision_before_do_not_make_all_instances_ready() {
+    let mut surging = Observation { instances: vec![instance(0), starting(1), outdated(2)], ..replicas(0) };
+    report(&mut surging, 2);
+    let coordinator = Engine::after(&[replicas(2), surging]);
+    let all = condition(&coordinator.record, "AllInstancesReady").expect("it is always there");
+    assert_eq!((coordinator.record.phase, all.status.as_str()), (Rolling, "False"));
+    assert_eq!(all.message, "2/2 replicas ready, 1 of them of the present revision");
 }
 
 #[test]

@@ -71,9 +71,11 @@ impl Drop for Inner {
             return;
         };
         if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
-            tokio::task::block_in_place(|| {
-                let _ = runtime.block_on(tokio::time::timeout(Duration::from_secs(5), self.delete()));
-            });
+            // On a thread of its own: this one may be in the middle of a future whose wake-ups would be lost here.
+            let delete = || {
+                let _ = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(5), self.delete()).await });
+            };
+            tokio::task::block_in_place(|| std::thread::scope(|scope| drop(scope.spawn(delete).join())));
         }
     }
 }

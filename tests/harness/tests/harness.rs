@@ -8,7 +8,9 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use lmcache_crds::{LMCacheEngine, Phase};
-use lmcache_harness::{Harness, PhaseRecorder};
+use lmcache_harness::{
+    Harness, INSTANCE_LABEL, MANAGED_BY_LABEL, MANAGER, NAME_LABEL, PhaseObject as _, PhaseRecorder,
+};
 use lmcache_states::{Children, Counts, Instance, Observation, Wording, Workload, advance};
 use lmcache_testbed::annotation::{self, fail};
 use lmcache_testbed::{Cluster, ClusterOptions};
@@ -51,7 +53,8 @@ impl Bed {
     }
 
     async fn apply_children(&self, engine: &LMCacheEngine, annotations: serde_json::Value) -> DaemonSet {
-        let labels = json!({"app.kubernetes.io/instance": "cache", "app.kubernetes.io/managed-by": "lmcache-operator"});
+        let labels =
+            json!({NAME_LABEL: LMCacheEngine::APPLICATION, INSTANCE_LABEL: "cache", MANAGED_BY_LABEL: MANAGER});
         let set = json!({
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",
@@ -214,7 +217,7 @@ async fn pods_connections_and_collection_are_found() {
     let owner = json!([engine.controller_owner_ref(&()).unwrap()]);
     let map = format!(
         "{ENGINE}---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: cache-connection\n  ownerReferences: {owner}\n  \
-         labels: {{app.kubernetes.io/instance: cache, app.kubernetes.io/managed-by: lmcache-operator}}\n\
+         labels: {{app.kubernetes.io/name: lmcache, app.kubernetes.io/instance: cache, app.kubernetes.io/managed-by: lmcache-operator}}\n\
          data: {{kv-transfer-config.json: '{{\"kv_role\": \"kv_both\", \"namespace\": \"__NAMESPACE__\"}}'}}\n"
     );
     bed.suite.apply_fixture(&map).await.unwrap();
