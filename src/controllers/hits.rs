@@ -136,12 +136,15 @@ impl Sampler {
     fn note(&self, subject: &Subject, total: Tokens) {
         #[allow(clippy::cast_possible_truncation, reason = "the cast saturates")]
         let (hit, requested) = (total.hit as i64, total.requested as i64);
-        let published = subject.report.cache.as_ref().map(|cache| (cache.hit_tokens, cache.requested_tokens));
-        if published.unwrap_or_default() == (hit, requested) {
+        let counts = |cache: &CacheStatus| (cache.hit_tokens, cache.requested_tokens);
+        let mut counted = self.context.hits.lock();
+        // What was noted is published, or is tried again by whoever failed to.
+        let known = counted.get(&subject.ticket).or(subject.report.cache.as_ref()).map(counts);
+        if known.unwrap_or_default() == (hit, requested) {
             return;
         }
-        let counted = CacheStatus::new(hit, requested, Timestamp::now());
-        self.context.hits.lock().insert(subject.ticket.clone(), counted);
+        counted.insert(subject.ticket.clone(), CacheStatus::new(hit, requested, Timestamp::now()));
+        drop(counted);
         self.context.queue.add(subject.ticket.clone(), Priority::Ordinary);
     }
 }

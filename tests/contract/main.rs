@@ -67,7 +67,7 @@ fn object(kind: &str, name: &str, spec: &str) -> DynamicObject {
     object
 }
 
-/// An engine with these fields. A CacheBlendEngine also gets the image to stage that it cannot do without.
+/// An engine with these fields. A `CacheBlendEngine` also gets the image to stage that it cannot do without.
 fn engine(kind: &str, name: &str, spec: &str) -> DynamicObject {
     let mut object = object(kind, name, spec);
     if kind == CBE {

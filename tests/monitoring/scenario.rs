@@ -1,8 +1,11 @@
 //! What happens while Prometheus looks on.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
@@ -10,7 +13,7 @@ use lmcache_crds::{LMCacheEngine, Phase};
 use lmcache_harness::{Harness, Judgement};
 use serde_json::{Value, json};
 
-use crate::common::{Bed, engine};
+use crate::common::{Bed, engine, project};
 use crate::prometheus::Prometheus;
 use crate::two_scrapes;
 
@@ -38,10 +41,11 @@ impl Scenario {
         let harness = harness.with_timeout(Duration::from_mins(2));
 
         foreign_workload(harness.client(), harness.namespace(), "conflicting").await?;
+        let (cache_server, growing) = cache_server().await?;
         let image_pull = json!({"testbed.lmcache.ai/fail": "ImagePullBackOff"});
         let held = json!({"testbed.lmcache.ai/hold": "true"});
         for (name, annotations, also) in [
-            (ENGINE, json!({"testbed.lmcache.ai/ready-after": "1500ms"}), json!({})),
+            (ENGINE, json!({"testbed.lmcache.ai/ready-after": "1500ms"}), answered_by(cache_server)),
             ("broken", image_pull, json!({})),
             ("impatient", held, json!({"progressDeadlineSeconds": 1})),
             ("conflicting", json!({}), json!({})),
@@ -56,6 +60,9 @@ impl Scenario {
             harness.wait_ready(ENGINE).await?;
             two_scrapes().await;
         }
+        vllm_pods(&harness).await?;
+        prometheus.until("sum(lmcache_operator_webhook_requests_total) >= 2").await?;
+        prometheus.until("sum(lmcache_operator_cache_hit_tokens_total) > 0").await?;
         for (name, phase) in
             [("broken", Phase::Degraded), ("impatient", Phase::Degraded), ("conflicting", Phase::Pending)]
         {
@@ -63,8 +70,13 @@ impl Scenario {
             let judge = |it: &LMCacheEngine| Judgement::from(is(it));
             harness.patiently().wait(name, &format!("phase {phase}"), judge).await?;
         }
+        // Nothing should have to be written while the API server is away.
+        growing.store(false, Ordering::Relaxed);
+        two_scrapes().await;
         bed.cluster.restart_apiserver().await?;
         bed.cluster.wait_ready().await?;
+        growing.store(true, Ordering::Relaxed);
+        prometheus.until("sum(rate(lmcache_operator_cache_hit_tokens_total[15s])) > 0").await?;
         prometheus.until("lmcache_operator_watch_restarts_total > 0").await?;
         prometheus.until(r#"lmcache_operator_engine_phase{name="impatient", phase="Degraded"} == 1"#).await?;
         prometheus.until(r#"lmcache_operator_engine_phase{name="broken", phase="Degraded"} == 1"#).await?;
@@ -81,6 +93,62 @@ impl Scenario {
     pub async fn end(self) -> Result<()> {
         self.harness.finish().await
     }
+}
+
+/// What the operator needs to register webhooks, beside what it is shipped with.
+pub async fn grant(bed: &Bed) -> Result<()> {
+    let role = std::fs::read_to_string(project().join("deploy/base/webhook_certificate_role.yaml"))?;
+    bed.cluster.grant_operator(&role.replace("namespace: system", "namespace: default")).await?;
+    let registers = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "registers-webhooks"},
+        "rules": [{
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+            "verbs": ["get", "list", "watch", "create", "patch"],
+        }],
+    });
+    bed.cluster.grant_operator(&registers.to_string()).await
+}
+
+/// One pod that is connected, and one that cannot be.
+async fn vllm_pods(harness: &Harness) -> Result<()> {
+    let pods = Api::<Pod>::namespaced(harness.client(), harness.namespace());
+    for (name, engine) in [("connected", ENGINE), ("alone", "no-such-engine")] {
+        let pod = serde_json::from_value(json!({
+            "metadata": {
+                "name": name,
+                "labels": {"lmcache.ai/lmcache-inject": "true"},
+                "annotations": {"lmcache.ai/lmcache-engine": engine},
+            },
+            "spec": {"containers": [{"name": "vllm", "image": "registry.example/vllm:1", "args": ["model"]}]},
+        }))?;
+        pods.create(&PostParams::default(), &pod).await?;
+    }
+    Ok(())
+}
+
+/// A stand-in for the cache servers, whose counters grow with every look for as long as they should.
+async fn cache_server() -> Result<(u16, Arc<AtomicBool>)> {
+    let listener = tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
+    let port = listener.local_addr()?.port();
+    let (looks, growing) = (Arc::new(AtomicU32::new(1)), Arc::new(AtomicBool::new(true)));
+    let grows = growing.clone();
+    let answer = move || {
+        let look = looks.fetch_add(u32::from(grows.load(Ordering::Relaxed)), Ordering::Relaxed);
+        let (hit, requested) = (look * 6, look * 10);
+        async move {
+            format!("lmcache_mp_lookup_hit_tokens_total {hit}\nlmcache_mp_lookup_requested_tokens_total {requested}\n")
+        }
+    };
+    let router = axum::Router::new().route("/metrics", axum::routing::get(answer));
+    tokio::spawn(async { axum::serve(listener, router).await });
+    Ok((port, growing))
+}
+
+/// Simulated pods on the network of their node have its address, which is loopback.
+fn answered_by(port: u16) -> Value {
+    json!({"hostNetwork": true, "server": {"httpPort": port}})
 }
 
 fn spec(annotations: &Value, also: &Value) -> Value {
