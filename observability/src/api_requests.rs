@@ -81,7 +81,7 @@ where
 /// The client span of a request, or none outside of a span. Queries are left out: they select and name no object.
 fn span(server: &Uri, method: &Method, uri: &Uri) -> Span {
     // Only what somebody listens to is built.
-    if Span::current().is_none() || !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
+    if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) || Span::current().is_none() {
         return Span::none();
     }
     let template = template(uri.path());

@@ -8,6 +8,7 @@ mod memory;
 pub mod queue;
 mod reconcile;
 mod rollout;
+mod trigger;
 pub mod wake;
 mod workers;
 

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::reconcile::RESYNC;
+pub use super::trigger::Trigger;
 use crate::key::Key;
 
 /// A resource of one kind.
@@ -22,37 +23,6 @@ pub enum Priority {
     Ordinary,
     /// Before all that are not urgent: a person waits for it.
     Urgent,
-}
-
-/// Why a resource is worked on. Of several reasons the last in this order is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Trigger {
-    /// Nothing happened for long.
-    Resync,
-    /// It asked to be looked at again: after a failure, at its progress deadline, to write counts.
-    Retry,
-    /// The process has just begun to work.
-    Start,
-    /// A child or a pod has changed.
-    Child,
-    /// A foreign object that it refers to has changed, or an API that it uses.
-    Reference,
-    /// It was created or edited.
-    Edit,
-}
-
-impl Trigger {
-    /// The attribute `trigger` of the span of a reconcile.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Trigger::Resync => "resync",
-            Trigger::Retry => "retry",
-            Trigger::Start => "start",
-            Trigger::Child => "child",
-            Trigger::Reference => "reference",
-            Trigger::Edit => "edit",
-        }
-    }
 }
 
 /// The queue of all kinds.

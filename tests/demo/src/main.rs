@@ -88,12 +88,12 @@ async fn play(up: &Up) -> Result<ExitCode> {
     let mut folder = Folder::claim(&up.place.dir).await?;
     let mut stage = Stage::default();
     let mut told = false;
-    let story = Box::pin(async {
+    let story = async {
         if up.trace {
             stage.start_jaeger(&mut folder).await?;
         }
-        scene::play(&mut stage, &mut folder, &manager, up.once, &mut told).await
-    });
+        Box::pin(scene::play(&mut stage, &mut folder, &manager, up.once, &mut told)).await
+    };
     let outcome = tokio::select! {
         result = story => Some(result),
         () = signals.any() => None,
