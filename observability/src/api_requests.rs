@@ -1,5 +1,6 @@
 //! Counts and times what the operator asks of the API server, and tells it as client spans.
 
+use std::cell::LazyCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -80,27 +81,28 @@ where
 
 /// The client span of a request, or none outside of a span. Queries are left out: they select and name no object.
 fn span(server: &Uri, method: &Method, uri: &Uri) -> Span {
-    // Only what somebody listens to is built.
-    if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) || Span::current().is_none() {
+    if Span::current().is_none() {
         return Span::none();
     }
-    let template = template(uri.path());
+    // The macro looks at fields only when somebody wants the span. To ask with `enabled!` would be wrong: what filters of
+    // layers answer it is kept for the next span, whichever that is.
+    let template = LazyCell::new(|| template(uri.path()));
     let base = server.path().trim_end_matches('/');
     let (scheme, authority) =
         (server.scheme_str().unwrap_or_default(), server.authority().map_or("", |it| it.as_str()));
     debug_span!(
         target: TARGET,
         "api-request",
-        otel.name = %format_args!("{method} {template}"),
+        otel.name = %format_args!("{method} {}", *template),
         otel.kind = "client",
         otel.status_code = Empty,
         http.request.method = method.as_str(),
         http.response.status_code = Empty,
         url.full = %format_args!("{scheme}://{authority}{base}{}", uri.path()),
-        url.template = template,
+        url.template = template.as_str(),
         server.address = server.host(),
         server.port = server.port_u16().unwrap_or(if scheme == "http" { 80 } else { 443 }),
-        error.r#type = Empty,
+        "error.type" = Empty,
     )
 }
 
@@ -226,6 +228,21 @@ mod tests {
     #[case("/version", "/version")]
     fn a_template_names_no_object(#[case] path: &str, #[case] expected: &str) {
         assert_eq!(template(path), expected, "{path}");
+    }
+
+    #[test]
+    fn a_request_is_a_span_only_within_a_span() {
+        let (server, path) = ("https://10.0.0.1:6443".parse().unwrap(), "/api/v1/pods".parse().unwrap());
+        tracing::subscriber::with_default(tracing_subscriber::registry(), || {
+            assert!(span(&server, &Method::GET, &path).is_none());
+            let _reconcile = tracing::info_span!("reconcile").entered();
+            let span = span(&server, &Method::GET, &path);
+            for field in
+                ["http.request.method", "http.response.status_code", "url.template", "server.port", "error.type"]
+            {
+                assert!(span.has_field(field), "{field}: {span:?}");
+            }
+        });
     }
 
     #[tokio::test]

@@ -195,7 +195,6 @@ async fn a_deleted_resource_ends_its_rollout() {
     let told = place.rollout(trace(&engine).unwrap()).await.unwrap();
     let root = told.the("rollout").unwrap();
     assert_eq!((root.attribute("outcome"), told.under(root)), ("Deleted", PATH.to_vec()), "{:#?}", told.spans);
-    assert!(!root.links.is_empty(), "{root:#?}");
     suite.finish().await.unwrap();
 }
 
