@@ -59,6 +59,8 @@ struct Columns {
     status: Value,
     header: &'static str,
     row: &'static str,
+    /// Names and values of the columns between REASON and MESSAGE.
+    wide: (&'static str, &'static str),
 }
 
 fn engine_columns(kind: &'static str, resources: [&'static str; 3], object: fn() -> DynamicObject) -> Columns {
@@ -68,9 +70,11 @@ fn engine_columns(kind: &'static str, resources: [&'static str; 3], object: fn()
         object,
         status: json!({
             "desiredInstances": 3, "updatedInstances": 3, "readyInstances": 2, "availableInstances": 2,
+            "cache": {"hitTokens": 5, "requestedTokens": 8, "hitRate": "62.5%", "sampledAt": "2026-01-01T00:00:00Z"},
         }),
         header: "NAME PHASE READY DESIRED AGE REASON",
         row: "columns Degraded 2 3",
+        wide: ("UPDATED HIT-RATE", "3 62.5%"),
     }
 }
 
@@ -84,6 +88,7 @@ fn coordinator_columns() -> Columns {
         }),
         header: "NAME PHASE READY REPLICAS ENDPOINT AGE REASON",
         row: "columns Degraded 2 3 http://c.n.svc:9300",
+        wide: ("UPDATED", "3"),
     }
 }
 
@@ -111,9 +116,9 @@ async fn a_new_resource_shows_pending_without_an_operator(#[case] columns: Colum
     let patch = Patch::Merge(json!({"status": status}));
     api.patch_status("columns", &PatchParams::default(), &patch).await.unwrap();
     let (header, row) = table(columns.resources[2], &["-o", "wide"]).await;
-    assert_eq!(header, format!("{} UPDATED MESSAGE", columns.header));
-    let end = " InstanceLost 3 node gpu-1: the pod is not ready";
-    assert!(row.starts_with(columns.row) && row.ends_with(end), "want {:?} and {end:?}: {row:?}", columns.row);
+    assert_eq!(header, format!("{} {} MESSAGE", columns.header, columns.wide.0));
+    let end = format!(" InstanceLost {} node gpu-1: the pod is not ready", columns.wide.1);
+    assert!(row.starts_with(columns.row) && row.ends_with(&end), "want {:?} and {end:?}: {row:?}", columns.row);
     api.delete("columns", &DeleteParams::default()).await.unwrap();
 }
 
