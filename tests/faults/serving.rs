@@ -1,5 +1,7 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 
+use std::time::Duration;
+
 use crate::common::engine;
 use crate::http::{get, get_secure};
 use crate::{bed, operator_for, spec, suite};
@@ -17,25 +19,37 @@ async fn health_and_metrics_answer() {
     let (code, answer) = get(&health, "/readyz").await.unwrap();
     assert!(code == 200 && answer.ends_with("ok"), "{answer}");
     let metrics = operator.address("Serving metrics server").await.unwrap();
-    let (code, text) = get(&metrics, "/metrics").await.unwrap();
-    assert_eq!(code, 200, "{text}");
     let engine = format!(r#"kind="LMCacheEngine",namespace="{}",name="measured""#, suite.namespace());
-    for line in [
+    let lines = [
         format!(r#"lmcache_operator_engine_phase{{{engine},phase="Ready"}} 1"#),
         format!(r#"lmcache_operator_engine_phase{{{engine},phase="Rolling"}} 0"#),
         format!(r#"lmcache_operator_engine_instances{{{engine},state="desired"}} 3"#),
-    ] {
-        assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
-    }
+    ];
+    let shows_all = |text: &str| lines.iter().all(|line| text.lines().any(|it| it == line));
+    // A status that was written is seen by others before the operator has counted it.
+    let text = until(&metrics, "an engine that is Ready", shows_all).await;
     for name in ["phase_transitions_total", "reconcile_duration_seconds_bucket", "applies_total", "build_info"] {
         assert!(text.contains(&format!("lmcache_operator_{name}{{")), "{name} is not in\n{text}");
     }
 
     // What is deleted takes its series with it.
     suite.delete_and_wait_collected("measured").await.unwrap();
-    let (_, text) = get(&metrics, "/metrics").await.unwrap();
-    assert!(!text.contains(r#"name="measured""#), "{text}");
+    until(&metrics, "no series of a deleted engine", |text| !text.contains(r#"name="measured""#)).await;
     suite.finish().await.unwrap();
+}
+
+/// The metrics, once they show what they should.
+async fn until(address: &str, what: &str, shows: impl Fn(&str) -> bool) -> String {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(15);
+    loop {
+        let (code, text) = get(address, "/metrics").await.unwrap();
+        assert_eq!(code, 200, "{text}");
+        if shows(&text) {
+            return text;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "the metrics do not show {what}:\n{text}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
