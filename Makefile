@@ -14,7 +14,7 @@ help: ## Lists the targets
 build: ## Builds target/release/manager
 	cargo build --release --locked --bin manager
 
-demo: build ## Shows an engine going from Pending to Ready on a real API server, then all three kinds (Ctrl-C ends it)
+demo: build ## Shows an engine going from Pending to Ready on a real API server, then all three kinds, and vLLM connected to it (Ctrl-C ends it)
 	cargo run --release --locked -q -p lmcache-demo -- up --manager target/release/manager
 
 demo-trace: build ## The same with a Jaeger beside it, and the trace of each rollout as a waterfall

@@ -83,11 +83,11 @@ async fn interrupted() -> Result<()> {
 }
 
 /// One line of the table: what was measured, what came out, what is promised, and whether it was kept.
-struct Line(&'static str, String, String, Verdict);
+struct Line(&'static str, String, String, Option<Verdict>);
 
 impl Line {
     fn told(name: &'static str, value: String) -> Self {
-        Line(name, value, "-".to_owned(), Verdict::NotJudged("told only"))
+        Line(name, value, "-".to_owned(), None)
     }
 }
 
@@ -116,10 +116,15 @@ async fn bench(cli: &Cli) -> Result<bool> {
 fn print(lines: &[Line]) -> bool {
     let mut rows = vec![["", "measured", "bound", ""].map(str::to_owned)];
     for Line(name, value, bound, verdict) in lines {
-        rows.push([(*name).to_owned(), value.clone(), bound.clone(), verdict.text()]);
+        rows.push([
+            (*name).to_owned(),
+            value.clone(),
+            bound.clone(),
+            verdict.as_ref().map(Verdict::text).unwrap_or_default(),
+        ]);
     }
     println!("{}", table::table(&rows));
-    lines.iter().all(|Line(.., verdict)| *verdict != Verdict::Missed)
+    lines.iter().all(|Line(.., verdict)| *verdict != Some(Verdict::Missed))
 }
 
 fn alone(run: &direct::Run) -> Vec<Line> {
@@ -129,13 +134,18 @@ fn alone(run: &direct::Run) -> Vec<Line> {
             "requests a second",
             format!("{:.0}", run.rate),
             format!("{RATE:.0} or more"),
-            Verdict::of(run.rate >= RATE),
+            Some(Verdict::of(run.rate >= RATE)),
         ),
         Line::told("requests a second of its CPU time", format!("{:.0}", run.rate_of_cpu)),
         Line::told("p50 at that rate", shown(run.full.quantile(0.5))),
         Line::told("p99 at that rate", shown(run.full.quantile(0.99))),
         Line::told("p50 at 1,000 a second", shown(run.paced.quantile(0.5))),
-        Line("p99 at 1,000 a second", shown(p99), format!("{} or less", shown(PATIENCE)), Verdict::of(p99 <= PATIENCE)),
+        Line(
+            "p99 at 1,000 a second",
+            shown(p99),
+            format!("{} or less", shown(PATIENCE)),
+            Some(Verdict::of(p99 <= PATIENCE)),
+        ),
     ]
 }
 
@@ -143,13 +153,13 @@ fn in_a_storm(run: &storm::Run, pods: usize) -> Vec<Line> {
     let sized = |met| if pods == JUDGED { Verdict::of(met) } else { Verdict::NotJudged("for 10,000 pods only") };
     let (quiet, busy) = (&run.without, &run.pods);
     vec![
-        Line("refused", run.refused.len().to_string(), "0".to_owned(), Verdict::of(run.refused.is_empty())),
+        Line("refused", run.refused.len().to_string(), "0".to_owned(), Some(Verdict::of(run.refused.is_empty()))),
         Line::told("injected", run.injected.to_string()),
         Line(
             "not asked about, but for the restart",
             run.missed.to_string(),
             "0".to_owned(),
-            Verdict::of(run.missed == 0),
+            Some(Verdict::of(run.missed == 0)),
         ),
         Line::told("let through during the restart", run.let_through.to_string()),
         Line::told("the restart took", shown(run.restart)),
@@ -157,7 +167,7 @@ fn in_a_storm(run: &storm::Run, pods: usize) -> Vec<Line> {
             "certificates that were served",
             run.certificates.to_string(),
             "3 or more".to_owned(),
-            sized(run.certificates >= 3),
+            Some(sized(run.certificates >= 3)),
         ),
         Line::told("admission by the webhook, p50", run.admission.text(0.5)),
         Line::told("admission by the webhook, p99", run.admission.text(0.99)),

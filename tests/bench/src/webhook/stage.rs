@@ -8,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use lmcache_testbed::{Cluster, ClusterOptions, Program};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};
 
 use crate::sample::{ENGINE, small};
@@ -81,10 +81,11 @@ impl Operator {
         ];
         args.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let log: PathBuf = cluster.state_dir().join(format!("{name}.log"));
-        let start = || Program::start("manager", manager, &args, log);
-        let program = if place == Place::OneProcessor { on_one_processor(start)? } else { start()? };
-        let mut operator = Operator { program };
+        let mut operator = Operator { program: Program::start("manager", manager, &args, log)? };
         operator.until_it_injects(cluster).await?;
+        if place == Place::OneProcessor {
+            keep_on_one_processor(operator.pid()?)?;
+        }
         Ok(operator)
     }
 
@@ -133,16 +134,18 @@ impl Operator {
     }
 }
 
-/// A child inherits what the thread that starts it may use.
-fn on_one_processor<T>(start: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Keeps every thread of a process on the first processor that this one may use; new threads are where those are that
+/// make them.
+fn keep_on_one_processor(pid: u32) -> Result<()> {
     let all = sched_getaffinity(None)?;
     let first = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).context("no processor may be used")?;
     let mut one = CpuSet::new();
     one.set(first);
-    sched_setaffinity(None, &one)?;
-    let started = start();
-    sched_setaffinity(None, &all)?;
-    started
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let thread = task?.file_name().to_string_lossy().parse()?;
+        sched_setaffinity(Pid::from_raw(thread), &one)?;
+    }
+    Ok(())
 }
 
 /// All pods, untyped.
