@@ -95,7 +95,7 @@ impl Line {
 async fn bench(cli: &Cli) -> Result<bool> {
     let manager = manager(cli.manager.clone())?;
     let machine = machine::Machine::this()?;
-    println!("Machine: {machine}; who else works on it makes every figure worse\n");
+    println!("Machine: {machine}; load when it begins: {}\n", load());
     let cluster = stage::cluster().await?;
     let mut kept = true;
     if cli.seconds > 0 {
@@ -111,6 +111,12 @@ async fn bench(cli: &Cli) -> Result<bool> {
     }
     cluster.stop().await;
     Ok(kept)
+}
+
+/// How many processes want to run, over 1, 5 and 15 minutes: others on the machine make every figure worse.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
 fn print(lines: &[Line]) -> bool {

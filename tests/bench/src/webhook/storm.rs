@@ -47,6 +47,7 @@ pub struct Run {
 
 /// Creates all pods; the operator restarts when a third of them are there.
 pub async fn measure(cluster: &Cluster, manager: &Path, count: usize, in_flight: usize) -> Result<Run> {
+    forget_certificates(cluster).await?;
     let operator = Operator::start(manager, cluster, "first", &FLAGS, Place::Anywhere).await?;
     let before = admission(cluster).await?;
     let quiet = Load::new(count / WITHOUT, false);
@@ -68,6 +69,12 @@ pub async fn measure(cluster: &Cluster, manager: &Path, count: usize, in_flight:
         eprintln!("{} pods were refused, the first because: {why}", run.refused.len());
     }
     Ok(run)
+}
+
+/// Certificates of an operator before would be good for a long time.
+async fn forget_certificates(cluster: &Cluster) -> Result<()> {
+    cluster.kubectl(&["delete", "secret", "lmcache-operator-webhook-ca", "--ignore-not-found"]).await?;
+    Ok(())
 }
 
 /// Restarts the operator in the middle, and stays until the end: how long the restart took, and how many certificates
