@@ -82,7 +82,7 @@ impl Plan {
 /// Decides what happens to a pod, as it stands in `AdmissionRequest.object`. Never fails and never panics: whatever is
 /// wrong is a [`Decision::Skip`].
 ///
-/// `namespace` is that of the request. `engine` is what was found for the engine that [`opt_in`] named; for a pod that
+/// `namespace` is that of the request. `engine` is what was found for the engine that [`opt_in()`] named; for a pod that
 /// names none it does not matter.
 pub fn decide(pod: &Value, namespace: Option<&str>, injector: Injector, engine: &EngineLookup) -> Decision {
     let wanted = opt_in(pod, injector, namespace);

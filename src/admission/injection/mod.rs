@@ -1,8 +1,8 @@
 //! Injection: a pod that opted in -> the changes that connect its vLLM to an engine, or the reason why there are none.
 //! Pure: values in, values out, no I/O and no clock.
 //!
-//! A caller asks [`opt_in`] which engine a pod wants, looks it up, asks [`decide`], and answers with the operations of
-//! [`patch`]. Everything that speaks against an injection is found before anything is changed (D22). Both injectors run
+//! A caller asks [`opt_in()`] which engine a pod wants, looks it up, asks [`decide`], and answers with the operations of
+//! [`patch()`]. Everything that speaks against an injection is found before anything is changed (D22). Both injectors run
 //! the same code; what differs between them stands in the table of [`Injector`].
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
