@@ -10,6 +10,7 @@ type Meant = (&'static str, &'static str, &'static str);
 
 /// What differs in every kind.
 const EVERYWHERE: &[Meant] = &[
+    ("status.trace", "added", "observability.md"),
     ("categories", "value", "`kubectl get lmcache` lists all kinds"),
     ("printerColumns", "value", "phases.md: REASON, and UPDATED and MESSAGE with -o wide"),
     ("crdAnnotations", "value", "not made by controller-gen"),
