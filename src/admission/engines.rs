@@ -1,6 +1,7 @@
 //! Which engine a pod named: from the caches, or by one live read before anything is decided (D41).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -71,11 +72,11 @@ impl Engines {
     {
         let EngineRef { namespace, name } = reference;
         let engine = match cache.get(namespace, name) {
-            Some(engine) => Some(Guarded::clone(&engine)),
-            None => self.read(namespace, name, E::KIND).await?,
+            Some(engine) => Some(engine),
+            None => self.read(namespace, name, E::KIND).await?.map(Arc::new),
         };
         let Some(engine) = engine else { return Ok(EngineLookup::NotFound) };
-        let meta = kube::Resource::meta(&engine);
+        let meta = kube::Resource::meta(&*engine);
         let uid = meta.uid.as_deref().unwrap_or_default();
         let view = EngineView {
             namespace: namespace.clone(),

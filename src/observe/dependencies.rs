@@ -197,9 +197,10 @@ fn not_found(source: &Key) -> DependencyIssue {
     }
 }
 
-/// A comma list of namespaces, or `*`.
-fn shared_with(share: &str, namespace: &str) -> bool {
-    share.split(',').map(str::trim).any(|entry| entry == "*" || entry == namespace)
+/// Whether the value of [`SHARE_ANNOTATION`], a comma list of namespaces or `*`, names this one (D14 D46). Nothing is ever
+/// shared with a namespace that has no name.
+pub fn shared_with(share: &str, namespace: &str) -> bool {
+    share.split(',').map(str::trim).any(|entry| entry == "*" || (entry == namespace && !entry.is_empty()))
 }
 
 #[cfg(test)]

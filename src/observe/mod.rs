@@ -24,7 +24,7 @@ use lmcache_crds::{Endpoint, Report};
 use lmcache_states::{Instance, Workload};
 
 pub use cache::{Cache, Feed};
-pub use dependencies::{CredentialsMemo, DependencyError, References, Resolution, Resolver, source_of};
+pub use dependencies::{CredentialsMemo, DependencyError, References, Resolution, Resolver, shared_with, source_of};
 pub use guarded::{Guarded, Malformed, PublishedStatus};
 pub use injected::injected;
 pub use instances::limit;

@@ -35,7 +35,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use common::{Bed, Operator, engine, project, stored};
+use common::{Bed, Operator, engine, stored};
 use kube::api::PostParams;
 use lmcache_crds::LMCacheEngine;
 use lmcache_testbed::{Cluster, ClusterOptions};
@@ -43,16 +43,6 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
-
-/// What the operator needs to register by URL, beside what it is shipped with.
-const REGISTERS: &str = r#"{
-  "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "registers-webhooks"},
-  "rules": [{
-    "apiGroups": ["admissionregistration.k8s.io"],
-    "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-    "verbs": ["get", "list", "watch", "create", "patch"]
-  }]
-}"#;
 
 /// A control plane with definitions that check nothing, so that whatever is refused is refused by the webhook, and with an
 /// engine `old` that no rule of today would let in. No operator runs on it yet.
@@ -62,11 +52,7 @@ async fn lenient_bed(name: &str) -> Result<Bed> {
     let manifests = crds.collect::<Result<Vec<_>, _>>()?.join("\n---\n");
     let options = ClusterOptions { name: name.to_owned(), manifests, ..ClusterOptions::default() };
     let bed = Bed { cluster: Cluster::start(options).await? };
-    for role in ["manager_role.yaml", "webhook_certificate_role.yaml"] {
-        let role = std::fs::read_to_string(project().join("deploy/base").join(role))?;
-        bed.cluster.grant_operator(&role.replace("namespace: system", "namespace: default")).await?;
-    }
-    bed.cluster.grant_operator(REGISTERS).await?;
+    bed.cluster.grant_operator_with_webhooks().await?;
     bed.cluster.apply_yaml(&invalid("old")).await?;
     Ok(bed)
 }

@@ -43,7 +43,7 @@ async fn promtool_accepts_the_rules_and_each_alert_fires_on_its_case_only() -> R
 #[tokio::test(flavor = "multi_thread")]
 async fn every_panel_and_every_rule_shows_what_happened() -> Result<()> {
     let bed = Bed::start("monitoring").await?;
-    scenario::grant(&bed).await?;
+    bed.cluster.grant_operator_with_webhooks().await?;
     // Nothing routes Services here, so the API server asks the webhooks at a URL.
     let webhooks = ["--webhook-bind-address=127.0.0.1:0", "--webhook-url=https://127.0.0.1:0"];
     let mut operator = bed.operator("manager", &[&webhooks[..], &["--cache-metrics-interval=1s"]].concat()).await?;

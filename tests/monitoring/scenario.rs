@@ -13,7 +13,7 @@ use lmcache_crds::{LMCacheEngine, Phase};
 use lmcache_harness::{Harness, Judgement};
 use serde_json::{Value, json};
 
-use crate::common::{Bed, engine, project};
+use crate::common::{Bed, engine};
 use crate::prometheus::Prometheus;
 use crate::two_scrapes;
 
@@ -93,22 +93,6 @@ impl Scenario {
     pub async fn end(self) -> Result<()> {
         self.harness.finish().await
     }
-}
-
-/// What the operator needs to register webhooks, beside what it is shipped with.
-pub async fn grant(bed: &Bed) -> Result<()> {
-    let role = std::fs::read_to_string(project().join("deploy/base/webhook_certificate_role.yaml"))?;
-    bed.cluster.grant_operator(&role.replace("namespace: system", "namespace: default")).await?;
-    let registers = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": "registers-webhooks"},
-        "rules": [{
-            "apiGroups": ["admissionregistration.k8s.io"],
-            "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-            "verbs": ["get", "list", "watch", "create", "patch"],
-        }],
-    });
-    bed.cluster.grant_operator(&registers.to_string()).await
 }
 
 /// One pod that is connected, and one that cannot be.

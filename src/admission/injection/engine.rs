@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::opt_in::EngineRef;
 use super::reason::{Skip, SkipReason, shown};
 use super::{Injector, PD_ROLE};
+use crate::observe::shared_with;
 use crate::render::{DECODER_DOCUMENT, DOCUMENT, PREFILLER_DOCUMENT};
 
 /// What was found where the pod's annotation points to.
@@ -94,9 +95,7 @@ pub(super) enum Role {
 impl EngineView {
     /// Whether a pod of this namespace may bind to the engine.
     fn serves(&self, namespace: &str) -> bool {
-        let covers = |item: &str| item == "*" || (item == namespace && !item.is_empty());
-        let named = |share: &str| share.split(',').map(str::trim).any(covers);
-        self.namespace == namespace || self.share_with.as_deref().is_some_and(named)
+        self.namespace == namespace || self.share_with.as_deref().is_some_and(|share| shared_with(share, namespace))
     }
 
     /// The pod's role; nothing when it has none, or when the engine knows no roles (then with a warning, D35).

@@ -13,19 +13,19 @@ mod kinds;
 mod load;
 mod machine;
 mod mix;
+mod program;
 mod progress;
 mod report;
 mod run;
 mod table;
 mod verdict;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use clap::Parser;
-use tokio::signal::unix::{SignalKind, signal};
 
 use kinds::Kind;
 use mix::Mix;
@@ -58,7 +58,7 @@ async fn main() -> ExitCode {
     // Whatever is dropped here stops what it started.
     let result = tokio::select! {
         result = bench(&cli) => result,
-        signal = interrupted() => signal.and_then(|()| Err(anyhow::anyhow!("interrupted"))),
+        signal = program::interrupted() => signal.and_then(|()| Err(anyhow::anyhow!("interrupted"))),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -70,21 +70,9 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn interrupted() -> Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
-    }
-    Ok(())
-}
-
 /// Measures and prints. Says whether every bound was kept.
 async fn bench(cli: &Cli) -> Result<bool> {
-    let manager = manager(cli.manager.clone())?;
+    let manager = program::manager(cli.manager.clone())?;
     let machine = machine::Machine::this()?;
     let mix = Mix::new(&cli.kinds, cli.resources);
     let settled = Duration::from_secs(cli.settled_seconds);
@@ -105,15 +93,4 @@ async fn bench(cli: &Cli) -> Result<bool> {
     println!("Peak memory of the cluster:");
     print!("{}", report::components(&run.components, floor.as_ref().map(|floor| floor.components.as_slice())));
     Ok(figures::all_met(&figures))
-}
-
-fn manager(given: Option<PathBuf>) -> Result<PathBuf> {
-    let path = if let Some(path) = given {
-        path
-    } else {
-        let own = std::env::current_exe()?;
-        own.parent().and_then(Path::parent).context("no target folder")?.join("release/manager")
-    };
-    ensure!(path.is_file(), "{} does not exist; make build makes it", path.display());
-    Ok(path.canonicalize()?)
 }

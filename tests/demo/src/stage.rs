@@ -16,16 +16,6 @@ const POLL: Duration = Duration::from_millis(50);
 /// The operator itself gives up after ten seconds.
 const STOP_PATIENCE: Duration = Duration::from_secs(12);
 
-/// What the operator needs to register its webhooks by URL, beside what it is shipped with.
-const REGISTERS: &str = r#"{
-  "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "registers-webhooks"},
-  "rules": [{
-    "apiGroups": ["admissionregistration.k8s.io"],
-    "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-    "verbs": ["get", "list", "watch", "create", "patch"]
-  }]
-}"#;
-
 /// What has been started so far, to be stopped in order.
 #[derive(Default)]
 pub struct Stage {
@@ -70,13 +60,7 @@ impl Stage {
         for definition in lmcache_crds::crds() {
             cluster.apply_yaml(&serde_json::to_string(&definition)?).await?;
         }
-        for role in ["manager_role.yaml", "webhook_certificate_role.yaml"] {
-            let role = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/base").join(role);
-            let text = std::fs::read_to_string(&role).with_context(|| format!("cannot read {}", role.display()))?;
-            // The operator's own namespace is the one of its kubeconfig.
-            cluster.grant_operator(&text.replace("namespace: system", "namespace: default")).await?;
-        }
-        cluster.grant_operator(REGISTERS).await?;
+        cluster.grant_operator_with_webhooks().await?;
         let mut args = vec![
             format!("--kubeconfig={}", cluster.operator_kubeconfig_path().display()),
             "--metrics-bind-address=127.0.0.1:0".to_owned(),

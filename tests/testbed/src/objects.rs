@@ -1,6 +1,7 @@
 //! Objects that tests and demos need in a cluster: nodes, runtime classes, rights, manifests, and steering of live pods.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -20,6 +21,16 @@ use tokio::process::Command;
 use crate::{Cluster, annotation};
 
 const DEADLINE: Duration = Duration::from_mins(1);
+
+/// What the operator needs to register its webhooks by URL, beside what it is shipped with.
+const REGISTERS: &str = r#"{
+  "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "registers-webhooks"},
+  "rules": [{
+    "apiGroups": ["admissionregistration.k8s.io"],
+    "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+    "verbs": ["get", "list", "watch", "create", "patch"]
+  }]
+}"#;
 
 impl Cluster {
     /// Adds a node with label `nvidia.com/gpu.present: "true"` and waits until it is ready.
@@ -95,6 +106,17 @@ impl Cluster {
         };
         Api::all(self.client()).create(&PostParams::default(), &class).await?;
         Ok(())
+    }
+
+    /// Grants what the operator is shipped with, its own namespace being that of its kubeconfig, and what it needs beside to
+    /// register its webhooks by URL.
+    pub async fn grant_operator_with_webhooks(&self) -> Result<()> {
+        for role in ["manager_role.yaml", "webhook_certificate_role.yaml"] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/base").join(role);
+            let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            self.grant_operator(&text.replace("namespace: system", "namespace: default")).await?;
+        }
+        self.grant_operator(REGISTERS).await
     }
 
     /// Applies the `ClusterRole`s and `Role`s of these manifests and binds each to the user `operator`, so that an operator

@@ -8,6 +8,8 @@ mod direct;
 mod latencies;
 #[path = "../machine.rs"]
 mod machine;
+#[path = "../program.rs"]
+mod program;
 mod sample;
 mod stage;
 mod storm;
@@ -16,13 +18,12 @@ mod table;
 #[path = "../verdict.rs"]
 mod verdict;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use clap::Parser;
-use tokio::signal::unix::{SignalKind, signal};
 
 use latencies::shown;
 use verdict::Verdict;
@@ -58,7 +59,7 @@ async fn main() -> ExitCode {
     // Whatever is dropped here stops what it started.
     let result = tokio::select! {
         result = bench(&cli) => result,
-        signal = interrupted() => signal.and_then(|()| Err(anyhow::anyhow!("interrupted"))),
+        signal = program::interrupted() => signal.and_then(|()| Err(anyhow::anyhow!("interrupted"))),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -68,18 +69,6 @@ async fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-async fn interrupted() -> Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
-    }
-    Ok(())
 }
 
 /// One line of the table: what was measured, what came out, what is promised, and whether it was kept.
@@ -93,7 +82,7 @@ impl Line {
 
 /// Measures and prints. Says whether every bound was kept.
 async fn bench(cli: &Cli) -> Result<bool> {
-    let manager = manager(cli.manager.clone())?;
+    let manager = program::manager(cli.manager.clone())?;
     let machine = machine::Machine::this()?;
     println!("Machine: {machine}; load when it begins: {}\n", load());
     let cluster = stage::cluster().await?;
@@ -182,15 +171,4 @@ fn in_a_storm(run: &storm::Run, pods: usize) -> Vec<Line> {
         Line::told("creation without the webhook, p50", shown(quiet.quantile(0.5))),
         Line::told("creation without the webhook, p99", shown(quiet.quantile(0.99))),
     ]
-}
-
-fn manager(given: Option<PathBuf>) -> Result<PathBuf> {
-    let path = if let Some(path) = given {
-        path
-    } else {
-        let own = std::env::current_exe()?;
-        own.parent().and_then(Path::parent).context("no target folder")?.join("release/manager")
-    };
-    ensure!(path.is_file(), "{} does not exist; make build makes it", path.display());
-    Ok(path.canonicalize()?)
 }

@@ -19,16 +19,6 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const STOP_PATIENCE: Duration = Duration::from_secs(12);
 const CONFIGURATION: &str = "lmcache-operator-mutating-webhook-configuration";
 
-/// What the operator needs to register by URL, beside what it is shipped with.
-const REGISTERS: &str = r#"{
-  "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "registers-webhooks"},
-  "rules": [{
-    "apiGroups": ["admissionregistration.k8s.io"],
-    "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-    "verbs": ["get", "list", "watch", "create", "patch"]
-  }]
-}"#;
-
 /// A cluster with definitions, rights, and an engine that pods can name.
 pub async fn cluster() -> Result<Cluster> {
     let cluster =
@@ -36,12 +26,7 @@ pub async fn cluster() -> Result<Cluster> {
     for definition in lmcache_crds::crds() {
         cluster.apply_yaml(&serde_json::to_string(&definition)?).await?;
     }
-    for role in ["manager_role.yaml", "webhook_certificate_role.yaml"] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/base").join(role);
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        cluster.grant_operator(&text.replace("namespace: system", "namespace: default")).await?;
-    }
-    cluster.grant_operator(REGISTERS).await?;
+    cluster.grant_operator_with_webhooks().await?;
     let payload = json!({"payloadImage": {"repository": "registry.example/payload", "tag": "1"}});
     let engine = json!({
         "apiVersion": "lmcache.lmcache.ai/v1alpha1", "kind": "LMCacheEngine",
