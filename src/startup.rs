@@ -10,8 +10,8 @@ use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use lmcache_crds::{CacheBlendEngine, LMCacheCoordinator, LMCacheEngine};
-use lmcache_observability::Metrics;
 use lmcache_observability::traces::Traces;
+use lmcache_observability::{ApiRequestsLayer, Metrics};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -83,7 +83,7 @@ pub async fn run(options: Options, metrics: Metrics, traces: Traces) -> Result<(
     stop_on_signal(shutdown.clone())?;
     let config = client_config(&options).await?;
     let default_namespace = config.default_namespace.clone();
-    let client = client(config, &metrics)?;
+    let client = client(config, &metrics, &traces)?;
 
     let readiness = Readiness::default();
     readiness.awaiting([CACHES]);
@@ -308,8 +308,8 @@ fn first_line(error: &(dyn std::error::Error + 'static)) -> String {
     crate::observe::chain(error).lines().next().unwrap_or_default().to_owned()
 }
 
-fn client(config: Config, metrics: &Metrics) -> Result<Client, StartupError> {
+fn client(config: Config, metrics: &Metrics, traces: &Traces) -> Result<Client, StartupError> {
     let server = config.cluster_url.clone();
     let builder = ClientBuilder::try_from(config).map_err(|error| StartupError::Client(Box::new(error)))?;
-    Ok(builder.with_layer(&metrics.api_requests_layer(&server)).build())
+    Ok(builder.with_layer(&ApiRequestsLayer::new(metrics, traces, &server)).build())
 }

@@ -1,20 +1,18 @@
 //! Counts and times what the operator asks of the API server, and tells it as client spans.
 
-use std::cell::LazyCell;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use http::{Method, Request, Response, Uri};
+use opentelemetry::KeyValue;
+use opentelemetry::trace::{SpanKind, Status};
 use tower::{Layer, Service};
-use tracing::field::Empty;
-use tracing::{Instrument, Span, debug_span};
 
 use crate::metrics::Metrics;
-
-/// Target of the spans of requests; nothing is logged under it.
-pub(crate) const TARGET: &str = "lmcache_observability::api_requests";
+use crate::traces::{Begun, Ended, Traces};
 
 /// A tower layer for `kube::client::ClientBuilder::with_layer`. It stands outside of the client's own retries: a call
 /// that was retried counts once, with its last code.
@@ -24,12 +22,14 @@ pub(crate) const TARGET: &str = "lmcache_observability::api_requests";
 #[derive(Clone, Debug)]
 pub struct ApiRequestsLayer {
     metrics: Metrics,
-    server: Uri,
+    traces: Traces,
+    server: Arc<Server>,
 }
 
 impl ApiRequestsLayer {
-    pub(crate) fn new(metrics: Metrics, server: Uri) -> Self {
-        ApiRequestsLayer { metrics, server }
+    /// `server` is the URL of the API server.
+    pub fn new(metrics: &Metrics, traces: &Traces, server: &Uri) -> Self {
+        ApiRequestsLayer { metrics: metrics.clone(), traces: traces.clone(), server: Arc::new(Server::of(server)) }
     }
 }
 
@@ -37,7 +37,7 @@ impl<S> Layer<S> for ApiRequestsLayer {
     type Service = ApiRequestsService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        ApiRequestsService { inner, metrics: self.metrics.clone(), server: self.server.clone() }
+        ApiRequestsService { inner, layer: self.clone() }
     }
 }
 
@@ -45,8 +45,7 @@ impl<S> Layer<S> for ApiRequestsLayer {
 #[derive(Clone, Debug)]
 pub struct ApiRequestsService<S> {
     inner: S,
-    metrics: Metrics,
-    server: Uri,
+    layer: ApiRequestsLayer,
 }
 
 impl<S, In, Out> Service<Request<In>> for ApiRequestsService<S>
@@ -64,59 +63,113 @@ where
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
         let (verb, resource) = describe(request.method(), request.uri());
-        let metrics = self.metrics.clone();
+        let metrics = self.layer.metrics.clone();
         let begun = Instant::now();
-        let span = span(&self.server, request.method(), request.uri());
-        let response = span.in_scope(|| self.inner.call(request));
-        let work = async move {
+        let mut span = self.layer.span(request.method(), request.uri());
+        let response = self.inner.call(request);
+        Box::pin(async move {
             let result = response.await;
             let code = result.as_ref().ok().map(|response| response.status().as_u16());
             metrics.api_request(verb, resource, code, begun.elapsed());
-            record(&Span::current(), code);
+            if let Some(span) = &mut span {
+                span.outcome = code.map_or(Outcome::NoResponse, Outcome::Code);
+            }
             result
-        };
-        Box::pin(work.instrument(span))
+        })
     }
 }
 
-/// The client span of a request, or none outside of a span. Queries are left out: they select and name no object.
-fn span(server: &Uri, method: &Method, uri: &Uri) -> Span {
-    if Span::current().is_none() {
-        return Span::none();
+impl ApiRequestsLayer {
+    /// The client span of a request, or none outside of a span.
+    fn span(&self, method: &Method, uri: &Uri) -> Option<ClientSpan> {
+        let begun = Some(self.traces.begin()?);
+        let (traces, server) = (self.traces.clone(), Arc::clone(&self.server));
+        Some(ClientSpan {
+            begun,
+            traces,
+            server,
+            method: method.clone(),
+            uri: uri.clone(),
+            outcome: Outcome::Cancelled,
+        })
     }
-    // The macro looks at fields only when somebody wants the span. To ask with `enabled!` would be wrong: what filters of
-    // layers answer it is kept for the next span, whichever that is.
-    let template = LazyCell::new(|| template(uri.path()));
-    let base = server.path().trim_end_matches('/');
-    let (scheme, authority) =
-        (server.scheme_str().unwrap_or_default(), server.authority().map_or("", |it| it.as_str()));
-    debug_span!(
-        target: TARGET,
-        "api-request",
-        otel.name = %format_args!("{method} {}", *template),
-        otel.kind = "client",
-        otel.status_code = Empty,
-        http.request.method = method.as_str(),
-        http.response.status_code = Empty,
-        url.full = %format_args!("{scheme}://{authority}{base}{}", uri.path()),
-        url.template = template.as_str(),
-        server.address = server.host(),
-        server.port = server.port_u16().unwrap_or(if scheme == "http" { 80 } else { 443 }),
-        "error.type" = Empty,
-    )
 }
 
-fn record(span: &Span, code: Option<u16>) {
-    if span.is_disabled() {
-        return;
+/// The API server, as spans name it.
+#[derive(Debug)]
+struct Server {
+    /// Scheme, authority and path, without a slash at the end.
+    url: String,
+    address: Arc<str>,
+    port: i64,
+}
+
+impl Server {
+    fn of(url: &Uri) -> Self {
+        let scheme = url.scheme_str().unwrap_or_default();
+        let authority = url.authority().map_or("", |it| it.as_str());
+        Server {
+            url: format!("{scheme}://{authority}{}", url.path().trim_end_matches('/')),
+            address: url.host().unwrap_or_default().into(),
+            port: url.port_u16().unwrap_or(if scheme == "http" { 80 } else { 443 }).into(),
+        }
     }
-    if let Some(code) = code {
-        span.record("http.response.status_code", code);
+}
+
+/// The span of a request; told when it is dropped, so also when nobody waits for the answer any longer.
+struct ClientSpan {
+    begun: Option<Begun>,
+    traces: Traces,
+    server: Arc<Server>,
+    method: Method,
+    uri: Uri,
+    outcome: Outcome,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    Code(u16),
+    NoResponse,
+    Cancelled,
+}
+
+impl Outcome {
+    /// Attribute `error.type`.
+    fn error_type(self) -> Option<String> {
+        match self {
+            Outcome::Code(code) => (code >= 400).then(|| code.to_string()),
+            Outcome::NoResponse => Some("no_response".to_owned()),
+            Outcome::Cancelled => Some("cancelled".to_owned()),
+        }
     }
-    if code.is_none_or(|code| code >= 400) {
-        span.record("otel.status_code", "ERROR");
-        span.record("error.type", code.map_or_else(|| "no_response".to_owned(), |code| code.to_string()));
+}
+
+impl Drop for ClientSpan {
+    fn drop(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            self.traces.end(&begun, client(&self.server, &self.method, self.uri.path(), self.outcome));
+        }
     }
+}
+
+/// The path alone is told: queries select, and name no object.
+fn client(server: &Server, method: &Method, path: &str, outcome: Outcome) -> Ended {
+    let template = template(path);
+    let name = format!("{method} {template}").into();
+    let mut attributes = Vec::with_capacity(7);
+    attributes.push(KeyValue::new("http.request.method", method.as_str().to_owned()));
+    attributes.push(KeyValue::new("url.full", format!("{}{path}", server.url)));
+    attributes.push(KeyValue::new("url.template", template));
+    attributes.push(KeyValue::new("server.address", Arc::clone(&server.address)));
+    attributes.push(KeyValue::new("server.port", server.port));
+    if let Outcome::Code(code) = outcome {
+        attributes.push(KeyValue::new("http.response.status_code", i64::from(code)));
+    }
+    let error = outcome.error_type();
+    let status = if error.is_some() { Status::error("") } else { Status::Unset };
+    attributes.extend(error.map(|error| KeyValue::new("error.type", error)));
+    Ended { name, kind: SpanKind::Client, attributes, status }
 }
 
 /// A path with `{namespace}` and `{name}` in place of what they are.
@@ -230,19 +283,40 @@ mod tests {
         assert_eq!(template(path), expected, "{path}");
     }
 
-    #[test]
-    fn a_request_is_a_span_only_within_a_span() {
-        let (server, path) = ("https://10.0.0.1:6443".parse().unwrap(), "/api/v1/pods".parse().unwrap());
-        tracing::subscriber::with_default(tracing_subscriber::registry(), || {
-            assert!(span(&server, &Method::GET, &path).is_none());
-            let _reconcile = tracing::info_span!("reconcile").entered();
-            let span = span(&server, &Method::GET, &path);
-            for field in
-                ["http.request.method", "http.response.status_code", "url.template", "server.port", "error.type"]
-            {
-                assert!(span.has_field(field), "{field}: {span:?}");
-            }
-        });
+    fn attributes(span: &Ended) -> Vec<(String, String)> {
+        span.attributes.iter().map(|it| (it.key.to_string(), it.value.to_string())).collect()
+    }
+
+    #[rstest]
+    #[case("https://10.0.0.1:6443/", "https://10.0.0.1:6443/api/v1/pods", "6443")]
+    #[case("https://cluster.example/k8s/c1", "https://cluster.example/k8s/c1/api/v1/pods", "443")]
+    #[case("http://localhost", "http://localhost/api/v1/pods", "80")]
+    fn a_request_names_the_server_it_goes_to(#[case] server: &str, #[case] full: &str, #[case] port: &str) {
+        let server = Server::of(&server.parse().unwrap());
+        let seen = attributes(&client(&server, &Method::GET, "/api/v1/pods", Outcome::Code(200)));
+        let expected = [
+            ("http.request.method", "GET"),
+            ("url.full", full),
+            ("url.template", "/api/v1/pods"),
+            ("server.address", &server.address),
+            ("server.port", port),
+            ("http.response.status_code", "200"),
+        ];
+        assert_eq!(seen, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    }
+
+    #[rstest]
+    #[case(Outcome::Code(200), None)]
+    #[case(Outcome::Code(409), Some("409"))]
+    #[case(Outcome::NoResponse, Some("no_response"))]
+    #[case(Outcome::Cancelled, Some("cancelled"))]
+    fn a_request_that_failed_says_how(#[case] outcome: Outcome, #[case] error: Option<&str>) {
+        let server = Server::of(&"https://10.0.0.1:6443".parse().unwrap());
+        let span = client(&server, &Method::PATCH, "/api/v1/namespaces/x/services/e", outcome);
+        assert_eq!(span.name, "PATCH /api/v1/namespaces/{namespace}/services/{name}");
+        let seen = attributes(&span).into_iter().find(|(key, _)| key == "error.type").map(|(_, value)| value);
+        assert_eq!(seen.as_deref(), error, "{span:?}");
+        assert_eq!(matches!(span.status, Status::Error { .. }), error.is_some(), "{span:?}");
     }
 
     #[tokio::test]
@@ -254,7 +328,8 @@ mod tests {
                 _ => Err(std::io::Error::other("refused")),
             }
         });
-        let mut counted = metrics.api_requests_layer(&"https://10.0.0.1:6443".parse().unwrap()).layer(service);
+        let mut counted =
+            ApiRequestsLayer::new(&metrics, &Traces::off(), &"https://10.0.0.1:6443".parse().unwrap()).layer(service);
         for path in ["/api/v1/pods", "/api/v1/pods", "/api/v1/nodes"] {
             let _ = counted.call(Request::get(path).body(()).unwrap()).await;
         }

@@ -13,7 +13,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::api_requests::ApiRequestsLayer;
 use crate::engines::EngineSeries;
 use crate::labels::{
     ApiRequest, Apply, ApplyOutcome, BuildInfo, Dropped, Kind, KindError, KindOutcome, KindPhase, KindResult,
@@ -177,19 +176,13 @@ impl Metrics {
         self.0.applies.get_or_create(&Apply { kind, child, outcome: outcome.as_str() }).inc();
     }
 
-    /// One call of the API server ended. [`ApiRequestsLayer`] calls this; `code` is the HTTP status, `None` when there was
+    /// One call of the API server ended. [`crate::ApiRequestsLayer`] calls this; `code` is the HTTP status, `None` when there was
     /// no response at all.
     pub(crate) fn api_request(&self, verb: &'static str, resource: String, code: Option<u16>, took: Duration) {
         let code = code.map_or_else(|| "error".to_owned(), |code| code.to_string());
         let labels = ApiRequest { verb, resource, code };
         self.0.api_requests.get_or_create(&labels).inc();
         self.0.api_request_duration.get_or_create(&labels).observe(took.as_secs_f64());
-    }
-
-    /// A tower layer for `kube::client::ClientBuilder::with_layer` that counts and times the operator's requests.
-    /// `server` is its URL, for the spans.
-    pub fn api_requests_layer(&self, server: &http::Uri) -> ApiRequestsLayer {
-        ApiRequestsLayer::new(self.clone(), server.clone())
     }
 
     /// A watch of `resource` (plural, as `daemonsets`) was begun anew. `cause` is one of a fixed list of words.

@@ -180,7 +180,7 @@ impl<K: Managed> Reconciler<K> {
             applied_generation: applied,
             ports,
         };
-        info_span!("observe").in_scope(|| observe::running(&self.context.caches, &target, &subject.before, now))
+        self.context.traces.step("observe", || observe::running(&self.context.caches, &target, &subject.before, now))
     }
 
     /// An object that cannot be decoded has no spec to render; its status can still say so.
@@ -227,7 +227,7 @@ impl<K: Managed> Reconciler<K> {
 
     /// Validates, resolves, renders and applies as far as the spec allows.
     async fn attempt(&self, resource: &K, subject: &Subject, ticket: &Ticket, memory: &mut Memory) -> Attempt {
-        let errors = info_span!("validate").in_scope(|| resource.errors());
+        let errors = self.context.traces.step("validate", || resource.errors());
         let references = resource.references();
         let namespace = &subject.owner.namespace;
         let mut targets = references.targets(namespace);
@@ -298,7 +298,7 @@ impl<K: Managed> Reconciler<K> {
             advisories: attempt.advisories,
         };
         let Advance { mut record, steps, wake_at } =
-            info_span!("evaluate-phase").in_scope(|| advance(&before.record, &observation));
+            self.context.traces.step("evaluate-phase", || advance(&before.record, &observation));
         let told = self.trace(subject, &record, &steps, memory);
         record.trace = told.trace;
         let counts = running.workload;

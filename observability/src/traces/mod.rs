@@ -1,6 +1,7 @@
 //! Traces: who exports them, to where, and what their spans are. Without an endpoint there is no thread, no layer and no
 //! connection.
 
+mod direct;
 mod exporter;
 mod queue;
 mod settings;
@@ -19,16 +20,16 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::EnvResourceDetector;
 use opentelemetry_sdk::trace::{SamplingDecision, SdkTracerProvider, ShouldSample as _};
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{FilterExt as _, Targets, filter_fn};
 use tracing_subscriber::layer::Layer;
 use tracing_subscriber::registry::Registry;
 
+pub(crate) use direct::{Begun, Ended};
 pub use queue::{DropReason, StartError};
 pub use settings::{InvalidTraceSetting, OtlpFlags, OtlpProtocol, SAMPLERS, TraceSettings};
 pub use span::{Attribute, FinishedSpan, SpanEvent, context_of, fail, link};
 pub use traceparent::{InvalidTraceparent, TraceContext, from_hex, to_hex};
 
-use crate::api_requests;
 use crate::metrics::Metrics;
 use queue::{Sender, Spans};
 
@@ -104,13 +105,13 @@ impl Traces {
         self.0.as_ref().is_none_or(|on| on.sender.stop(limit))
     }
 
-    /// The layer that turns spans of `tracing` into spans of a trace: the operator's own only, whatever is logged.
+    /// The layer that turns spans of `tracing` into spans of a trace: the operator's own only, whatever is logged. Warnings
+    /// and errors are events of their span; other lines only carry its ids.
     pub(crate) fn layer(&self) -> Option<Box<dyn Layer<Registry> + Send + Sync>> {
         let on = self.0.as_ref()?;
         let tracer = on.provider.tracer_with_scope(on.scope.clone());
-        let wanted = Targets::new()
-            .with_target("lmcache_operator", LevelFilter::INFO)
-            .with_target(api_requests::TARGET, LevelFilter::DEBUG);
+        let own = Targets::new().with_target("lmcache_operator", LevelFilter::INFO);
+        let told = filter_fn(|what| what.is_span() || *what.level() <= LevelFilter::WARN);
         let layer = tracing_opentelemetry::layer()
             .with_tracer(tracer)
             .with_location(false)
@@ -118,7 +119,7 @@ impl Traces {
             .with_tracked_inactivity(false)
             .with_target(false)
             .with_context_activation(false);
-        Some(layer.with_filter(wanted).boxed())
+        Some(layer.with_filter(own.and(told)).boxed())
     }
 }
 
