@@ -168,11 +168,13 @@ fn every_span_that_the_code_opens_is_in_the_table_and_no_other() {
     for room in ["src", "observability/src", "states/src", "crds/src"] {
         collect_spans(&project().join(room), &mut opened);
     }
-    let told: BTreeSet<String> = spans::SPANS.iter().map(|it| it.name.to_owned()).collect();
+    // Those of a rollout, and requests, are told without being opened.
+    let opened_ones = spans::SPANS.iter().filter(|it| it.trace == "reconcile" && !it.name.starts_with('<'));
+    let told: BTreeSet<String> = opened_ones.filter_map(|it| it.name.split(' ').next()).map(str::to_owned).collect();
     assert_eq!(opened, told, "tests/support/spans.rs and the code disagree");
 }
 
-/// Names in `info_span!("name"` and the like, outside of the modules for tests.
+/// Names in `info_span!("name"`, `.step("name"` and the like, outside of the modules for tests.
 fn collect_spans(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -181,8 +183,8 @@ fn collect_spans(folder: &Path, found: &mut BTreeSet<String>) {
         } else if path.extension().is_some_and(|it| it == "rs") {
             let text = read(&path).unwrap();
             let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-            let names =
-                code.split("_span!(").skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next());
+            let openings = ["_span!(", ".step("].into_iter().flat_map(|opening| code.split(opening).skip(1));
+            let names = openings.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next());
             found.extend(names.map(str::to_owned));
         }
     }

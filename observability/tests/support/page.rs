@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::advice::advice;
 use super::samples::{families, registry};
-use super::spans::SPANS;
+use super::spans::{SPANS, STEP};
 use super::{GenerateError, all_rules, source, text};
 
 const OBSERVATION: &str = include_str!("../../../states/src/observation.rs");
@@ -50,7 +50,9 @@ fn metrics() -> String {
 
 fn spans() -> String {
     let rows = SPANS.iter().map(|it| [it.trace.to_owned(), code([it.name]), code(it.attributes), it.means.to_owned()]);
-    table(["trace", "span", "attributes", "what it stands for"], rows)
+    let spans = table(["trace", "span", "attributes", "what it stands for"], rows);
+    let (event, attributes) = STEP;
+    format!("{spans}\nEach phase step is an event `{event}` ({}) of the stay that it ends and of the span above.\n", code(attributes))
 }
 
 fn phases() -> Result<String, GenerateError> {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use lmcache_crds::{CacheStatus, Phase, PhaseRecord, PhaseTransition, Report};
-use lmcache_observability::{ApplyOutcome, Metrics, ReconcileResult, RolloutEnd, WebhookOutcome};
+use lmcache_observability::traces::Traces;
+use lmcache_observability::{ApiRequestsLayer, ApplyOutcome, Metrics, ReconcileResult, RolloutEnd, WebhookOutcome};
 use tower::{Layer, Service};
 
 const KIND: &str = "LMCacheEngine";
@@ -63,7 +64,8 @@ pub fn registry() -> Metrics {
 /// One request to the API server that is answered at once.
 fn request(metrics: &Metrics) {
     let answer = tower::service_fn(|_: http::Request<()>| async { Ok::<_, std::io::Error>(http::Response::new(())) });
-    let mut counted = metrics.api_requests_layer(&http::Uri::from_static("https://127.0.0.1:6443")).layer(answer);
+    let server = http::Uri::from_static("https://127.0.0.1:6443");
+    let mut counted = ApiRequestsLayer::new(metrics, &Traces::off(), &server).layer(answer);
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     if let (Ok(runtime), Ok(request)) = (runtime, http::Request::get("/api/v1/pods").body(())) {
         let _ = runtime.block_on(counted.call(request));
