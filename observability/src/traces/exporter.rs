@@ -1,12 +1,13 @@
 //! The client that takes spans to the collector, over either protocol, on one TLS stack.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use http::{HeaderName, HeaderValue, Request, Response, Uri};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -17,6 +18,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use tonic::transport::Endpoint;
 
+use super::connection::{Connector, LastFailure};
 use super::settings::{OtlpProtocol, TraceSettings};
 
 /// The collector's answer to an export is a few bytes.
@@ -47,24 +49,9 @@ pub enum ExporterError {
     Build(#[from] opentelemetry_otlp::ExporterBuildError),
 }
 
-/// Why the last request failed: the exporter's own error does not say.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LastFailure(Arc<Mutex<Option<String>>>);
-
-impl LastFailure {
-    fn set(&self, why: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
-    }
-
-    /// Takes it out.
-    pub fn take(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
 /// Makes the exporter. To be called, and used, inside of a tokio runtime.
 pub(super) fn exporter(settings: &TraceSettings, failure: &LastFailure) -> Result<SpanExporter, ExporterError> {
-    let connector = connector(settings)?;
+    let connector = connector(settings, failure)?;
     match settings.protocol {
         OtlpProtocol::HttpProtobuf => {
             let client = Collector {
@@ -104,29 +91,24 @@ pub(super) fn exporter(settings: &TraceSettings, failure: &LastFailure) -> Resul
     }
 }
 
-fn connector(settings: &TraceSettings) -> Result<HttpsConnector<HttpConnector>, ExporterError> {
+fn connector(settings: &TraceSettings, failure: &LastFailure) -> Result<Connector, ExporterError> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     tcp.set_nodelay(true);
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls(settings)?).https_or_http();
-    Ok(match settings.protocol {
+    let inner = match settings.protocol {
         OtlpProtocol::Grpc => builder.enable_http2().wrap_connector(tcp),
         OtlpProtocol::HttpProtobuf => builder.enable_http1().wrap_connector(tcp),
-    })
+    };
+    Ok(Connector { inner, failure: failure.clone() })
 }
 
 fn tls(settings: &TraceSettings) -> Result<ClientConfig, ExporterError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let builder = match &settings.authorities {
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_file_iter(path).map_err(unusable(path))? {
-                roots.add(certificate.map_err(unusable(path))?)?;
-            }
-            builder.with_root_certificates(roots)
-        }
+        Some(path) => builder.with_root_certificates(authorities(path)?),
         // Without TLS an image without authorities is as good.
         None if settings.endpoint.scheme_str() != Some("https") => {
             builder.with_root_certificates(RootCertStore::empty())
@@ -137,19 +119,41 @@ fn tls(settings: &TraceSettings) -> Result<ClientConfig, ExporterError> {
         }
     };
     let Some((certificate, key)) = &settings.identity else { return Ok(builder.with_no_client_auth()) };
-    let chain = CertificateDer::pem_file_iter(certificate).map_err(unusable(certificate))?;
-    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(unusable(certificate))?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(unusable(key))?;
-    Ok(builder.with_client_auth_cert(chain, key)?)
+    let chain = certificates(certificate)?;
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
+    let refused = |error: rustls::Error| ExporterError::File {
+        path: format!("{} with {}", certificate.display(), key.display()),
+        reason: error.to_string(),
+    };
+    builder.with_client_auth_cert(chain, secret).map_err(refused)
 }
 
-fn unusable(path: &std::path::Path) -> impl Fn(rustls::pki_types::pem::Error) -> ExporterError + '_ {
-    |error| ExporterError::File { path: path.display().to_string(), reason: error.to_string() }
+fn authorities(path: &Path) -> Result<RootCertStore, ExporterError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| unusable(path, &error))?;
+    }
+    Ok(roots)
+}
+
+/// The certificates of a PEM file: at least one. A file of anything else would read as an empty one, and an operator that
+/// trusts nobody would find out with its first export only.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ExporterError> {
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let found = found.map_err(|error| unusable(path, &error))?;
+    if found.is_empty() {
+        return Err(unusable(path, &"it holds no certificate in PEM"));
+    }
+    Ok(found)
+}
+
+fn unusable(path: &Path, reason: &dyn std::fmt::Display) -> ExporterError {
+    ExporterError::File { path: path.display().to_string(), reason: reason.to_string() }
 }
 
 /// The HTTP client of the exporter.
 struct Collector {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<Connector, Full<Bytes>>,
     headers: Vec<(HeaderName, HeaderValue)>,
     timeout: Duration,
     failure: LastFailure,
@@ -169,7 +173,7 @@ impl HttpClient for Collector {
         }
         let answer = tokio::time::timeout(self.timeout, self.exchange(request)).await;
         let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {:?}", self.timeout).into()));
-        answer.inspect_err(|error| self.failure.set(told(error.as_ref())))
+        answer.inspect_err(|error| self.failure.explain(told(error.as_ref())))
     }
 }
 

@@ -1,8 +1,11 @@
 //! Traces: who exports them, to where, and what their spans are. Without an endpoint there is no thread, no layer and no
 //! connection.
 
+mod connection;
 mod direct;
 mod exporter;
+#[cfg(test)]
+mod exporter_tests;
 mod queue;
 mod settings;
 #[cfg(test)]

@@ -17,7 +17,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::exporter::{ExporterError, LastFailure, exporter, shown};
+use super::connection::LastFailure;
+use super::exporter::{ExporterError, exporter, shown};
 use super::settings::TraceSettings;
 use crate::metrics::Metrics;
 
@@ -266,6 +267,8 @@ impl Worker {
 
     async fn export(&mut self, batch: Vec<SpanData>) {
         let count = batch.len();
+        // What a connection said that broke since is not why this one fails.
+        self.failure.take();
         // The client has its own timeout; this one holds whatever it does.
         let limit = self.settings.timeout + Duration::from_secs(1);
         let result = match timeout(limit, self.exporter.export(batch)).await {
@@ -286,7 +289,8 @@ impl Worker {
                 self.metrics.trace_spans_dropped(DropReason::ExportFailed, count);
                 // Once, not for every batch: the counters tell how many.
                 if !std::mem::replace(&mut self.failing, true) {
-                    let error = reason.map_or(error.clone(), |reason| format!("{error}: {reason}"));
+                    let more = reason.filter(|reason| !error.contains(reason));
+                    let error = more.map_or(error.clone(), |more| format!("{error}: {more}"));
                     warn!(endpoint, protocol, error, "Failed to export traces to {endpoint} as {protocol}: {error}");
                 }
             }

@@ -138,7 +138,7 @@ impl TraceSettings {
         let protocol = protocol(source.signal(flags.protocol.as_deref(), "--otlp-protocol", "PROTOCOL"))?;
         let insecure = source.signal(None, "", "INSECURE").is_some_and(|it| it.value.eq_ignore_ascii_case("true"));
         let headers = source.signal(flags.headers.as_deref(), "--otlp-headers", "HEADERS");
-        let file = |name: &str| source.signal(None, "", name).map(|it| PathBuf::from(it.value));
+        let file = |name: &str| source.signal(None, "", name);
         Ok(Some(TraceSettings {
             endpoint: endpoint(&given, protocol, whole, insecure)?,
             protocol,
@@ -146,8 +146,8 @@ impl TraceSettings {
             timeout: millis(source.signal(None, "", "TIMEOUT"), 10_000)?,
             compress: compress(source.signal(None, "", "COMPRESSION"))?,
             sampler: sampler(&source, flags)?,
-            authorities: file("CERTIFICATE"),
-            identity: file("CLIENT_CERTIFICATE").zip(file("CLIENT_KEY")),
+            authorities: file("CERTIFICATE").map(|given| given.value.into()),
+            identity: identity(file("CLIENT_CERTIFICATE"), file("CLIENT_KEY"))?,
             queue: count(source.text("OTEL_BSP_MAX_QUEUE_SIZE"), 2048)?,
             batch: count(source.text("OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), 512)?,
             delay: millis(source.text("OTEL_BSP_SCHEDULE_DELAY"), 5000)?,
@@ -262,6 +262,16 @@ fn percent_decode(text: &str) -> Option<Vec<u8>> {
         rest = &rest[2..];
     }
     Some(bytes)
+}
+
+/// One without the other would leave the operator unknown to a collector that wants to know it.
+fn identity(certificate: Option<Given>, key: Option<Given>) -> Result<Option<(PathBuf, PathBuf)>, InvalidTraceSetting> {
+    match (certificate, key) {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => Ok(Some((certificate.value.into(), key.value.into()))),
+        (Some(certificate), None) => Err(certificate.invalid("OTEL_EXPORTER_OTLP_CLIENT_KEY with it")),
+        (None, Some(key)) => Err(key.invalid("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE with it")),
+    }
 }
 
 fn compress(given: Option<Given>) -> Result<bool, InvalidTraceSetting> {

@@ -94,6 +94,8 @@ fn headers_are_decoded_and_never_shown() {
 #[case("OTEL_EXPORTER_OTLP_HEADERS", "a=%s3cret")]
 #[case("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")]
 #[case("OTEL_EXPORTER_OTLP_COMPRESSION", "zip")]
+#[case("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "s3cret.crt")]
+#[case("OTEL_EXPORTER_OTLP_CLIENT_KEY", "s3cret.key")]
 #[case("OTEL_TRACES_SAMPLER", "sometimes")]
 #[case("OTEL_BSP_MAX_QUEUE_SIZE", "many")]
 fn what_cannot_be_used_is_named_without_its_value(#[case] name: &str, #[case] value: &str) {

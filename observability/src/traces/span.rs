@@ -81,8 +81,9 @@ impl FinishedSpan {
             span_kind: SpanKind::Internal,
             name: self.name.into(),
             start_time: system_time(self.start),
-            // Viewers take a span without length for one with a broken clock.
-            end_time: system_time(self.end).max(system_time(self.start) + Duration::from_nanos(1)),
+            // Times are whole seconds, and viewers take a span without length for one with a broken clock. All end later by
+            // as much, so that each stays within the one above.
+            end_time: system_time(self.end.max(self.start)) + Duration::from_nanos(1),
             attributes: self.attributes.into_iter().map(attribute).collect(),
             dropped_attributes_count: 0,
             events,
