@@ -4,12 +4,13 @@ SHELL := /bin/bash
 CLUSTER_DIR ?= .cluster
 NODES ?= 3
 RESOURCES ?= 1000
+PAIRS ?= 3
 BENCH_KIND ?=
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: help build demo demo-trace demo-down test unit lint generate bench bench-webhook cluster-up cluster-down install uninstall deploy undeploy
+.PHONY: help build demo demo-trace demo-down test unit lint generate bench bench-traces bench-webhook cluster-up cluster-down install uninstall deploy undeploy
 
 build: ## Builds target/release/manager
 	cargo build --release --locked --bin manager
@@ -43,6 +44,9 @@ generate: ## Writes the CRD manifests, docs/api.md, the state diagram, the dashb
 
 bench: build ## Measures RESOURCES resources, a third of each kind or all of BENCH_KIND, against a floor of plain clients
 	cargo run --release --locked -q -p lmcache-bench -- --resources $(RESOURCES) $(if $(BENCH_KIND),--kind $(BENCH_KIND)) --manager target/release/manager
+
+bench-traces: build ## Compares PAIRS pairs of such runs, without traces and with traces to a live Jaeger
+	cargo run --release --locked -q -p lmcache-bench -- --resources $(RESOURCES) --traces $(PAIRS) --manager target/release/manager
 
 bench-webhook: build ## Measures the injectors alone, and 10,000 pods while the operator restarts and its certificate rotates
 	cargo run --release --locked -q -p lmcache-bench --bin bench-webhook -- --manager target/release/manager

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::PostParams;
+use lmcache_testbed::jaeger::Jaeger;
 use lmcache_testbed::{Cluster, ClusterOptions, Program};
 
 use crate::kinds::Kind;
@@ -57,8 +58,8 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Starts it as user `operator`.
-    pub fn start(manager: &Path, cluster: &Cluster) -> Result<Self> {
+    /// Starts it as user `operator`; it sends traces to the collector, or nowhere.
+    pub fn start(manager: &Path, cluster: &Cluster, collector: Option<&Jaeger>) -> Result<Self> {
         let args = [
             format!("--kubeconfig={}", cluster.operator_kubeconfig_path().display()),
             "--metrics-bind-address=127.0.0.1:0".to_owned(),
@@ -68,7 +69,9 @@ impl Operator {
             "--webhook-bind-address=0".to_owned(),
         ];
         let log: PathBuf = cluster.state_dir().join("operator.log");
-        let program = Program::start("manager", manager, &args, log)?;
+        let endpoint = collector.map_or_else(String::new, Jaeger::otlp_http);
+        let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str())];
+        let program = Program::start_with("manager", manager, &args, &environment, log)?;
         let pid = program.pid().context("the operator has no process id")?;
         Ok(Self { program, pid })
     }
@@ -84,6 +87,14 @@ impl Operator {
             Some(status) => anyhow::bail!("the operator ended with {status}; {}", self.log_tail()),
             None => Ok(()),
         }
+    }
+
+    /// Where it serves its metrics.
+    pub fn metrics_address(&self) -> Result<String> {
+        let log = self.program.log();
+        let line = log.lines().find(|line| line.contains("Serving metrics server")).context("it serves no metrics")?;
+        let line: serde_json::Value = serde_json::from_str(line)?;
+        Ok(line["address"].as_str().context("the line has no address")?.to_owned())
     }
 
     /// The last lines of its log.

@@ -21,6 +21,8 @@ const REQUESTS_EACH: f64 = 10.0;
 const CPU_SECONDS: f64 = 7.0;
 /// Peak of the resident memory in MiB.
 const MEMORY_MIB: f64 = 60.0;
+/// The slowest of some scrapes in a row.
+const SCRAPE: Duration = Duration::from_millis(100);
 /// Seconds until an edit in the middle of the convergence is served.
 const EDIT_SECONDS: f64 = 5.0;
 
@@ -64,6 +66,7 @@ pub fn figures(resources: u32, settled: Duration, run: &OperatorRun, floor: Opti
         requests(&judge, run, floor),
         cpu(&judge, run),
         memory(&judge, run),
+        scrape(&judge, run),
         settled_requests(settled, run),
     ];
     figures.extend(run.edits.iter().flat_map(|(kind, times)| edit(*kind, *times)));
@@ -126,6 +129,18 @@ fn memory(judge: &Judge, run: &OperatorRun) -> Figure {
     }
 }
 
+fn scrape(judge: &Judge, run: &OperatorRun) -> Figure {
+    let millis = |time: Duration| format!("{:.0} ms", time.as_secs_f64() * 1e3);
+    let (slowest, kib) = (run.scrape.slowest, run.scrape.bytes / 1024);
+    Figure {
+        name: format!("/metrics of all of them, {kib} KiB"),
+        value: millis(slowest),
+        floor: None,
+        bound: millis(SCRAPE),
+        verdict: judge.at_full_size(slowest <= SCRAPE),
+    }
+}
+
 fn settled_requests(settled: Duration, run: &OperatorRun) -> Figure {
     let (value, verdict) = match &run.settled {
         Some(requests) => (requests.total().to_string(), Verdict::of(requests.total() == 0)),
@@ -177,6 +192,7 @@ mod tests {
     use super::*;
     use crate::audit::Requests;
     use crate::machine::Usage;
+    use crate::scrape::Scrape;
 
     /// A run that meets every bound, and a floor.
     fn good() -> (OperatorRun, FloorRun) {
@@ -185,6 +201,7 @@ mod tests {
             all_ready: second * 60,
             requests: requests_of(9_900),
             usage: Usage { cpu_seconds: 6.0, peak_memory: 50 * 1024 },
+            scrape: Scrape { slowest: Duration::from_millis(9), ..Scrape::default() },
             edits: Kind::ALL.map(|kind| (kind, Some(EditTimes { carried: second, observed: second * 2 }))).into(),
             settled: Some(Requests::default()),
             components: Vec::new(),
@@ -207,7 +224,7 @@ mod tests {
     fn a_run_within_all_bounds_meets_them_all() {
         let (run, floor) = good();
         let judged = judged(1000, &run, Some(&floor));
-        assert!(judged.len() == 11 && judged.iter().all(|(_, verdict)| *verdict == Verdict::Met), "{judged:?}");
+        assert!(judged.len() == 12 && judged.iter().all(|(_, verdict)| *verdict == Verdict::Met), "{judged:?}");
     }
 
     #[rstest]
@@ -215,6 +232,7 @@ mod tests {
     #[case("requests per resource", |run: &mut OperatorRun| run.requests = requests_of(10_001))]
     #[case("CPU time of the operator", |run: &mut OperatorRun| run.usage.cpu_seconds = 7.01)]
     #[case("peak memory of the operator", |run: &mut OperatorRun| run.usage.peak_memory = 60 * 1024 + 1)]
+    #[case("/metrics of all of them, 0 KiB", |run: &mut OperatorRun| run.scrape.slowest = Duration::from_millis(101))]
     #[case("requests in 60 settled s", |run: &mut OperatorRun| run.settled = Some(requests_of(1)))]
     #[case("requests in 60 settled s", |run: &mut OperatorRun| run.settled = None)]
     #[case("edit of LMCacheEngine: DaemonSet updated", |run: &mut OperatorRun| edit_of(run, 0).carried = LATE)]

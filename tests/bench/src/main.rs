@@ -17,7 +17,9 @@ mod program;
 mod progress;
 mod report;
 mod run;
+mod scrape;
 mod table;
+mod traces;
 mod verdict;
 
 use std::path::PathBuf;
@@ -50,6 +52,9 @@ struct Cli {
     /// Leave the floor out
     #[arg(long)]
     skip_floor: bool,
+    /// Instead of all else, compare so many pairs of runs, without traces and with traces to a live Jaeger
+    #[arg(long, value_name = "PAIRS", value_parser = clap::value_parser!(u32).range(1..=99))]
+    traces: Option<u32>,
 }
 
 #[tokio::main]
@@ -75,13 +80,19 @@ async fn bench(cli: &Cli) -> Result<bool> {
     let manager = program::manager(cli.manager.clone())?;
     let machine = machine::Machine::this()?;
     let mix = Mix::new(&cli.kinds, cli.resources);
+    let beds = format!("Resources: {mix}, on one simulated node\nMachine: {machine}\n");
+    if let Some(pairs) = cli.traces {
+        let pairs = traces::measure(&manager, &mix, pairs).await?;
+        let (table, kept) = traces::report(mix.count(), &pairs);
+        println!("{beds}\n{table}");
+        return Ok(kept);
+    }
     let settled = Duration::from_secs(cli.settled_seconds);
-    let run = run::measure(&manager, &mix, settled).await?;
+    let run = run::measure(&manager, &mix, settled, false).await?;
     let floor = if cli.skip_floor { None } else { Some(floor::measure(&mix).await?) };
 
     let figures = figures::figures(mix.count(), settled, &run, floor.as_ref());
-    println!("Resources: {mix}, on one simulated node\nMachine: {machine}\n");
-    println!("{}", report::figures(&figures));
+    println!("{beds}\n{}", report::figures(&figures));
     println!("Requests of the operator until all was quiet, without watches and leases:");
     println!("{}", report::requests(&run.requests, mix.count()));
     if let Some(settled) = run.settled.as_ref().filter(|settled| settled.total() > 0) {

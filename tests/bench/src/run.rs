@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use lmcache_testbed::jaeger::Jaeger;
 use lmcache_testbed::{Cluster, ComponentMemory};
 
 use crate::audit::{AuditLog, Requests};
@@ -14,6 +15,7 @@ use crate::kinds::Kind;
 use crate::machine::Usage;
 use crate::mix::Mix;
 use crate::progress::{Progress, say};
+use crate::scrape::Scrape;
 
 /// After this time without a request the operator has settled. Counts alone are written up to two seconds late.
 const QUIET: Duration = Duration::from_secs(3);
@@ -29,6 +31,8 @@ pub struct OperatorRun {
     pub requests: Requests,
     /// Used until all was quiet.
     pub usage: Usage,
+    /// Its `/metrics` after that.
+    pub scrape: Scrape,
     /// How long an edit of each kind took in the middle; `None` when every resource of the kind was Ready by then.
     pub edits: Vec<(Kind, Option<EditTimes>)>,
     /// Requests while nothing happened; `None` when that was not asked for, or when it never got quiet.
@@ -37,8 +41,9 @@ pub struct OperatorRun {
     pub components: Vec<ComponentMemory>,
 }
 
-/// Creates the resources, starts the operator and measures until it has settled.
-pub async fn measure(manager: &Path, mix: &Mix, settled: Duration) -> Result<OperatorRun> {
+/// Creates the resources, starts the operator and measures until it has settled; `traced`, with a live Jaeger that takes every
+/// span.
+pub async fn measure(manager: &Path, mix: &Mix, settled: Duration, traced: bool) -> Result<OperatorRun> {
     say("starting a cluster");
     let cluster = bed::cluster("bench").await?;
     bed::install(&cluster).await?;
@@ -46,11 +51,13 @@ pub async fn measure(manager: &Path, mix: &Mix, settled: Duration) -> Result<Ope
     bed::create_resources(&cluster, mix).await?;
     let kinds: Vec<_> = mix.kinds().iter().map(|kind| kind.resource()).collect();
     let mut fleet = Fleet::watch(&cluster, &kinds, is_resource_ready).await?;
+    let collector = if traced { Some(Jaeger::start(&cluster.state_dir().join("jaeger")).await?) } else { None };
     say("starting the operator");
     let started = Instant::now();
-    let mut operator = Operator::start(manager, &cluster)?;
+    let mut operator = Operator::start(manager, &cluster, collector.as_ref())?;
     let result = observe(&cluster, &mut fleet, &mut operator, mix, started, settled).await;
     operator.stop().await;
+    drop(collector);
     cluster.stop().await;
     result
 }
@@ -70,6 +77,7 @@ async fn observe(
     let quiet = log.until_quiet(&mut requests, QUIET, QUIET_LIMIT).await?;
     operator.check()?;
     let usage = Usage::of(operator.pid())?;
+    let scrape = Scrape::of(&operator.metrics_address()?).await?;
     let settled = if quiet && !settled.is_zero() {
         say(&format!("counting requests for {} s", settled.as_secs()));
         tokio::time::sleep(settled).await;
@@ -80,7 +88,7 @@ async fn observe(
     } else {
         None
     };
-    Ok(OperatorRun { all_ready, requests, usage, edits, settled, components: cluster.memory() })
+    Ok(OperatorRun { all_ready, requests, usage, scrape, edits, settled, components: cluster.memory() })
 }
 
 /// Waits until all resources are Ready, with an edit of each kind in the middle.
