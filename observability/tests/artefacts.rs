@@ -113,7 +113,7 @@ fn every_panel_has_a_title_a_description_a_unit_and_a_text_for_the_empty_state()
 }
 
 #[test]
-fn histograms_of_rollouts_and_reconciles_show_exemplars_that_lead_to_a_trace() {
+fn histograms_of_rollouts_and_reconciles_show_exemplars_and_a_link_that_opens_a_trace() {
     let mut count = 0;
     for (dashboard, panel) in panels() {
         for target in panel["targets"].as_array().unwrap() {
@@ -125,14 +125,50 @@ fn histograms_of_rollouts_and_reconciles_show_exemplars_that_lead_to_a_trace() {
             }
             count += 1;
             assert_eq!(target["exemplar"], true, "{dashboard}: {panel:#}");
-            let overrides = panel["fieldConfig"]["overrides"].to_string();
-            assert!(
-                overrides.contains("trace_id") && overrides.contains("${trace_viewer:raw}"),
-                "{dashboard}: {overrides}"
-            );
+            assert_eq!(text(&panel, "/links/0/url"), "${trace_viewer:raw}${trace_id:raw}", "{dashboard}: {panel:#}");
         }
     }
     assert!(count >= 6, "only {count} such queries");
+}
+
+#[test]
+fn every_query_asks_the_chosen_data_source_about_the_chosen_namespace() {
+    let of_namespaces: BTreeSet<String> =
+        exposed().into_iter().filter(|it| it.labels.iter().any(|it| it == "namespace")).map(|it| it.name).collect();
+    for (dashboard, panel) in panels() {
+        for target in panel["targets"].as_array().unwrap() {
+            assert_eq!(target["datasource"]["uid"], "${datasource}", "{dashboard}: {panel:#}");
+            let expr = text(target, "/expr");
+            let families = queries::families(expr);
+            // Rollouts are counted by kind alone; what the operator does is found by its own namespace.
+            let concerned = dashboard == "operator" || families.iter().any(|it| of_namespaces.contains(it));
+            assert!(!concerned || expr.contains("$namespace"), "{dashboard}, {}: {expr}", panel["title"]);
+        }
+    }
+}
+
+#[test]
+fn every_variable_that_a_dashboard_uses_is_declared_and_the_other_way_round() {
+    for (name, dashboard) in dashboards() {
+        let json = dashboard.json();
+        let variables = json["templating"]["list"].as_array().unwrap();
+        assert_eq!((text(&variables[0], "/name"), text(&variables[0], "/type")), ("datasource", "datasource"));
+        let used: BTreeSet<String> = used_variables(&json.to_string());
+        let declared: BTreeSet<String> = variables.iter().map(|it| text(it, "/name").to_owned()).collect();
+        assert_eq!(used, declared, "{name}");
+        for query in variables.iter().filter(|it| it["type"] == "query") {
+            assert_eq!(query["datasource"]["uid"], "${datasource}", "{name}: {query:#}");
+        }
+    }
+}
+
+/// The names after a dollar sign, those that Grafana fills in by itself left out.
+fn used_variables(text: &str) -> BTreeSet<String> {
+    let name = |rest: &str| {
+        let rest = rest.strip_prefix('{').unwrap_or(rest);
+        rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect::<String>()
+    };
+    text.split('$').skip(1).map(name).filter(|it| !it.starts_with("__")).collect()
 }
 
 #[test]
@@ -193,7 +229,10 @@ fn collect_spans(folder: &Path, found: &mut BTreeSet<String>) {
 #[test]
 fn every_alert_says_what_it_is_and_what_to_do() {
     let (page, rules) = (page(), rules());
-    let tests = read(&rules_path().with_file_name("tests.yaml")).unwrap();
+    let tests: Value = serde_norway::from_str(&read(&rules_path().with_file_name("tests.yaml")).unwrap()).unwrap();
+    let cases = tests["tests"].as_array().unwrap().iter().filter_map(|it| it["alert_rule_test"].as_array());
+    let cases: Vec<&Value> = cases.flatten().collect();
+    let expected = |case: &Value| case["exp_alerts"].as_array().cloned().unwrap_or_default();
     let alerts = alerts(&rules).unwrap();
     assert!(alerts.len() >= 8, "{alerts:?}");
     for alert in &alerts {
@@ -207,12 +246,13 @@ fn every_alert_says_what_it_is_and_what_to_do() {
         let section = page.split(&format!("\n### {name}\n")).nth(1).and_then(|rest| rest.split("\n### ").next());
         let section = section.unwrap_or_else(|| panic!("docs/observability.md has no section {name}"));
         assert!(section.contains("\n1. ") && section.contains("\n2. "), "no steps for {name}:\n{section}");
-        let start = format!("alertname: {name}\n");
-        let cases = tests.split(&start).skip(1);
-        let (fires, silent) = cases.fold((0, 0), |(fires, silent), case| {
-            let is_silent = case.lines().nth(1).is_some_and(|line| line.ends_with("exp_alerts: []"));
-            if is_silent { (fires, silent + 1) } else { (fires + 1, silent) }
-        });
-        assert!(fires > 0 && silent > 0, "{name}: {fires} cases, {silent} counter-cases in tests.yaml");
+        let severity = text(alert, "/labels/severity");
+        let (fires, silent): (Vec<&Value>, Vec<&Value>) = cases
+            .iter()
+            .copied()
+            .filter(|case| text(case, "/alertname") == name)
+            .partition(|case| expected(case).iter().any(|it| text(it, "/exp_labels/severity") == severity));
+        let (fires, silent) = (fires.len(), silent.len());
+        assert!(fires > 0 && silent > 0, "{name}, {severity}: {fires} cases, {silent} counter-cases in tests.yaml");
     }
 }

@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod exemplars;
 mod panels;
 #[path = "../../observability/tests/support/pending.rs"]
 #[allow(dead_code, reason = "the test of the artefacts uses the rest")]
@@ -18,13 +19,14 @@ mod scenario;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use lmcache_testbed::jaeger::Jaeger;
 use serde_json::Value;
 
 use common::{Bed, project};
 use panels::{Choice, Dashboard, Target, dashboard};
 use picture::Drawn;
 use prometheus::{INTERVAL, OPERATOR_NAMESPACE, Prometheus, Series, promtool};
-use scenario::{ENGINE, Scenario};
+use scenario::{COORDINATOR, ENGINE, Scenario};
 
 /// Panels that the scenario gives nothing to show, although the operator exposes what they ask for.
 const WITHOUT_DATA: [(&str, &str, &str); 1] =
@@ -44,9 +46,13 @@ async fn promtool_accepts_the_rules_and_each_alert_fires_on_its_case_only() -> R
 async fn every_panel_and_every_rule_shows_what_happened() -> Result<()> {
     let bed = Bed::start("monitoring").await?;
     bed.cluster.grant_operator_with_webhooks().await?;
+    let jaeger = Jaeger::start(&bed.cluster.state_dir().join("jaeger")).await?;
+    let endpoint = format!("--otlp-endpoint={}", jaeger.otlp_grpc());
+    let traced = [endpoint.as_str(), "--otlp-protocol=grpc"];
     // Nothing routes Services here, so the API server asks the webhooks at a URL.
     let webhooks = ["--webhook-bind-address=127.0.0.1:0", "--webhook-url=https://127.0.0.1:0"];
-    let mut operator = bed.operator("manager", &[&webhooks[..], &["--cache-metrics-interval=1s"]].concat()).await?;
+    let flags = [&webhooks[..], &traced, &["--cache-metrics-interval=1s"]].concat();
+    let mut operator = bed.operator("manager", &flags).await?;
     let address = operator.address("Serving metrics server").await?;
     let pods = pods::serve(bed.cluster.client()).await?;
     let prometheus = Prometheus::start(bed.cluster.state_dir(), &address, &pods).await?;
@@ -57,9 +63,11 @@ async fn every_panel_and_every_rule_shows_what_happened() -> Result<()> {
     for name in ["fleet", "engine", "operator"] {
         let dashboard = dashboard(name)?;
         let drawn = look_at(&prometheus, &dashboard, &scenario, &mut wrong).await?;
-        let path = picture::write(&dashboard, &drawn)?;
-        println!("{}: drawn in {}", dashboard.title(), path.display());
+        let [path, empty] = picture::write(&dashboard, &drawn, scenario.from, scenario.to)?;
+        println!("{}: drawn in {} and {}", dashboard.title(), path.display(), empty.display());
     }
+    a_coordinator_is_looked_at_like_an_engine(&prometheus, &scenario, &mut wrong).await?;
+    exemplars::lead_to_traces(&prometheus, &jaeger, &scenario, &mut wrong).await?;
     rules_hold(&prometheus, &mut wrong).await?;
     exposition_is_clean(&address, &mut wrong).await?;
     wrong.extend(builds(&bed).await.err().map(|error| format!("{error:#}")));
@@ -78,19 +86,13 @@ async fn look_at(
     scenario: &Scenario,
     wrong: &mut Vec<String>,
 ) -> Result<Vec<Drawn>> {
-    let lasted = format!("{}s", (scenario.to - scenario.from).ceil());
     let namespace = match dashboard.name {
         "operator" => OPERATOR_NAMESPACE,
         "fleet" => ".*",
         _ => scenario.namespace(),
     };
-    let choice = Choice(&[
-        ("namespace", namespace),
-        ("kind", ".*"),
-        ("engine", ENGINE),
-        ("__rate_interval", "15s"),
-        ("__range", &lasted),
-    ]);
+    let lasted = scenario.lasted();
+    let choice = Choice(&chosen(namespace, ENGINE, &lasted));
     for (name, expr) in dashboard.variables() {
         let values = prometheus.now(&choice.put_into(&expr)).await;
         if !values.as_ref().is_ok_and(|it| !it.is_empty()) {
@@ -99,7 +101,7 @@ async fn look_at(
     }
     let mut all = Vec::new();
     for panel in dashboard.panels()? {
-        let mut drawn = Drawn { panel, results: Vec::new() };
+        let mut drawn = Drawn { panel, results: Vec::new(), exemplars: Vec::new() };
         for target in &drawn.panel.targets {
             let place = format!("{}, {}", dashboard.name, drawn.panel.title);
             match ask(prometheus, scenario, target, &choice).await {
@@ -109,10 +111,42 @@ async fn look_at(
                     drawn.results.push(series);
                 }
             }
+            if target.exemplar {
+                let expr = choice.put_into(&target.expr);
+                let exemplars = prometheus.exemplars(&expr, scenario.from, scenario.to).await?;
+                if exemplars.is_empty() {
+                    wrong.push(format!("{place}: no exemplars\n  {expr}"));
+                }
+                drawn.exemplars.extend(exemplars);
+            }
         }
         all.push(drawn);
     }
     Ok(all)
+}
+
+/// What is chosen at the top of a dashboard.
+fn chosen<'a>(namespace: &'a str, engine: &'a str, lasted: &'a str) -> [(&'a str, &'a str); 5] {
+    [("namespace", namespace), ("kind", ".*"), ("engine", engine), ("__rate_interval", "15s"), ("__range", lasted)]
+}
+
+/// Its pods are of a Deployment, not of a DaemonSet.
+async fn a_coordinator_is_looked_at_like_an_engine(
+    prometheus: &Prometheus,
+    scenario: &Scenario,
+    wrong: &mut Vec<String>,
+) -> Result<()> {
+    let lasted = scenario.lasted();
+    let choice = Choice(&chosen(scenario.namespace(), COORDINATOR, &lasted));
+    let of_pods = ["Phase", "Ready instances", "Restarts", "Nodes", "Restarts by node"];
+    for panel in dashboard("engine")?.panels()?.iter().filter(|it| of_pods.contains(&it.title.as_str())) {
+        for target in &panel.targets {
+            if ask(prometheus, scenario, target, &choice).await?.is_empty() {
+                wrong.push(format!("{} of a coordinator: no data\n  {}", panel.title, target.expr));
+            }
+        }
+    }
+    Ok(())
 }
 
 async fn ask(

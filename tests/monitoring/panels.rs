@@ -17,6 +17,8 @@ pub struct Panel {
     pub look: String,
     pub place: Place,
     pub field_config: Value,
+    pub options: Value,
+    pub transformations: Value,
     pub unit: String,
     pub empty: String,
     pub targets: Vec<Target>,
@@ -35,6 +37,8 @@ pub struct Target {
     pub expr: String,
     pub legend: String,
     pub instant: bool,
+    /// Whether its exemplars are asked for, too.
+    pub exemplar: bool,
 }
 
 /// What a person has chosen at the top, and what Grafana puts in by itself.
@@ -70,6 +74,16 @@ impl Dashboard {
         Ok(panels.iter().filter(|it| it["type"] != "row").map(panel).collect())
     }
 
+    /// The titles of its rows, and where they are.
+    pub fn rows(&self) -> Vec<(String, f64)> {
+        let rows = self.json["panels"].as_array().into_iter().flatten().filter(|it| it["type"] == "row");
+        rows.map(|it| {
+            let title = it["title"].as_str().unwrap_or_default().to_owned();
+            (title, it["gridPos"]["y"].as_f64().unwrap_or_default())
+        })
+        .collect()
+    }
+
     /// The queries of its variables, as expressions with one series for each value to choose from.
     pub fn variables(&self) -> Vec<(String, String)> {
         let variables = self.json["templating"]["list"].as_array().into_iter().flatten();
@@ -91,6 +105,8 @@ fn panel(json: &Value) -> Panel {
         look: text("/type"),
         place: Place { x: grid("x"), y: grid("y"), width: grid("w"), height: grid("h") },
         field_config: json["fieldConfig"].clone(),
+        options: json["options"].clone(),
+        transformations: json["transformations"].clone(),
         unit: text("/fieldConfig/defaults/unit"),
         empty: text("/fieldConfig/defaults/noValue"),
         targets: targets
@@ -98,6 +114,7 @@ fn panel(json: &Value) -> Panel {
                 expr: it["expr"].as_str().unwrap_or_default().to_owned(),
                 legend: it["legendFormat"].as_str().unwrap_or_default().to_owned(),
                 instant: it["instant"] == true,
+                exemplar: it["exemplar"] == true,
             })
             .collect(),
     }

@@ -34,6 +34,15 @@ pub struct Series {
     pub samples: Vec<(f64, f64)>,
 }
 
+/// A sample that tells of the trace behind it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exemplar {
+    pub trace_id: String,
+    pub value: f64,
+    /// Seconds since the epoch.
+    pub time: f64,
+}
+
 impl Prometheus {
     /// Starts it with the project's rules; `folder` is for its data, configuration and log.
     pub async fn start(folder: &Path, operator: &str, pods: &str) -> Result<Self> {
@@ -44,6 +53,7 @@ impl Prometheus {
             format!("--config.file={}", config.display()),
             format!("--storage.tsdb.path={}", folder.join("prometheus").display()),
             format!("--web.listen-address={address}"),
+            // They come in the OpenMetrics format only, which Prometheus asks for by itself.
             "--enable-feature=exemplar-storage".to_owned(),
             "--log.level=warn".to_owned(),
         ];
@@ -67,6 +77,15 @@ impl Prometheus {
     pub async fn over_time(&self, expr: &str, from: f64, to: f64) -> Result<Vec<Series>> {
         let step = INTERVAL.as_secs();
         self.query(&format!("/api/v1/query_range?query={}&start={from}&end={to}&step={step}", encoded(expr))).await
+    }
+
+    /// The exemplars between two moments of the series that an expression names, each once: a histogram repeats it in no bucket
+    /// but its own.
+    pub async fn exemplars(&self, expr: &str, from: f64, to: f64) -> Result<Vec<Exemplar>> {
+        let answer =
+            self.json(&format!("/api/v1/query_exemplars?query={}&start={from}&end={to}", encoded(expr))).await?;
+        let series = answer.as_array().context("no list of series")?;
+        series.iter().flat_map(|it| it["exemplars"].as_array().into_iter().flatten()).map(exemplar).collect()
     }
 
     /// Waits until an expression has a value.
@@ -139,6 +158,13 @@ fn series(value: &Value) -> Result<Series> {
         Some((pair[0].as_f64()?, number))
     };
     Ok(Series { labels, samples: samples.iter().filter_map(sample).collect() })
+}
+
+fn exemplar(value: &Value) -> Result<Exemplar> {
+    let trace_id = value["labels"]["trace_id"].as_str().with_context(|| format!("no trace_id in {value}"))?.to_owned();
+    let number = value["value"].as_str().and_then(|it| it.parse().ok()).or_else(|| value["value"].as_f64());
+    let time = value["timestamp"].as_f64().context("no time")?;
+    Ok(Exemplar { trace_id, value: number.with_context(|| format!("no number in {value}"))?, time })
 }
 
 fn encoded(text: &str) -> String {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
-use lmcache_crds::{LMCacheEngine, Phase};
+use lmcache_crds::{LMCacheCoordinator, LMCacheEngine, Phase};
 use lmcache_harness::{Harness, Judgement};
 use serde_json::{Value, json};
 
@@ -20,6 +20,9 @@ use crate::two_scrapes;
 /// The engine that serves, and that the Engine dashboard shows.
 pub const ENGINE: &str = "serving";
 
+/// A coordinator beside it.
+pub const COORDINATOR: &str = "director";
+
 /// A scenario that has been played.
 pub struct Scenario {
     harness: Harness,
@@ -27,10 +30,12 @@ pub struct Scenario {
     pub from: f64,
     /// When it ended.
     pub to: f64,
+    /// The trace of each rollout of the engine that serves, as its status told of it.
+    pub traces: Vec<String>,
 }
 
 impl Scenario {
-    /// One engine gets Ready and is updated twice; one cannot pull its image; one never gets on; one finds somebody else's
+    /// A coordinator gets Ready; one engine gets Ready and is updated twice; one cannot pull its image; one never gets on; one finds somebody else's
     /// object in its place; and the API server restarts.
     pub async fn play(bed: &Bed, prometheus: &Prometheus) -> Result<Self> {
         let from = seconds();
@@ -52,12 +57,15 @@ impl Scenario {
         ] {
             harness.apply_fixture(&engine(name, &spec(&annotations, &also))).await?;
         }
-        harness.wait_ready(ENGINE).await?;
+        let mut traces = vec![trace_of(&harness.wait_ready(ENGINE).await?)?];
+        let coordinators = harness.for_kind::<LMCacheCoordinator>();
+        coordinators.apply_fixture(&coordinator(COORDINATOR)).await?;
+        coordinators.wait_ready(COORDINATOR).await?;
         two_scrapes().await;
         for rollout in 1..=2 {
             let change = json!({"spec": {"env": [{"name": "ROLLOUT", "value": rollout.to_string()}]}});
             harness.patch(ENGINE, change).await?;
-            harness.wait_ready(ENGINE).await?;
+            traces.push(trace_of(&harness.wait_ready(ENGINE).await?)?);
             two_scrapes().await;
         }
         vllm_pods(&harness).await?;
@@ -81,7 +89,7 @@ impl Scenario {
         prometheus.until(r#"lmcache_operator_engine_phase{name="impatient", phase="Degraded"} == 1"#).await?;
         prometheus.until(r#"lmcache_operator_engine_phase{name="broken", phase="Degraded"} == 1"#).await?;
         two_scrapes().await;
-        Ok(Scenario { harness, from, to: seconds() })
+        Ok(Scenario { harness, from, to: seconds(), traces })
     }
 
     /// The namespace of the engines.
@@ -89,10 +97,30 @@ impl Scenario {
         self.harness.namespace()
     }
 
+    /// How long it was, as Prometheus writes it.
+    pub fn lasted(&self) -> String {
+        format!("{}s", (self.to - self.from).ceil())
+    }
+
     /// Deletes everything.
     pub async fn end(self) -> Result<()> {
         self.harness.finish().await
     }
+}
+
+fn trace_of(engine: &LMCacheEngine) -> Result<String> {
+    let trace = engine.status.as_ref().and_then(|it| it.record.trace.as_ref()).context("no status.trace")?;
+    Ok(trace.trace_id.clone())
+}
+
+fn coordinator(name: &str) -> String {
+    let coordinator = json!({
+        "apiVersion": "lmcache.lmcache.ai/v1alpha1",
+        "kind": "LMCacheCoordinator",
+        "metadata": {"name": name},
+        "spec": {},
+    });
+    format!("{coordinator:#}")
 }
 
 /// One pod that is connected, and one that cannot be.

@@ -4,6 +4,8 @@
 
 use serde_json::{Value, json};
 
+pub use super::look::Look;
+
 /// `schemaVersion` of Grafana 12; newer versions migrate it when they load it.
 const SCHEMA_VERSION: u32 = 41;
 
@@ -54,22 +56,8 @@ pub struct Panel {
     /// Colour of a series or look of a column, by its name.
     pub overrides: Vec<Value>,
     pub transformations: Vec<Value>,
-}
-
-/// How a panel draws.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    Stat,
-    /// A stat that shows a label of its series.
-    StatName,
-    Gauge,
-    Lines,
-    Steps,
-    Stacked,
-    Bars,
-    States,
-    Heatmap,
-    Table,
+    /// The column that orders a table.
+    pub sorted_by: Option<&'static str>,
 }
 
 /// One query.
@@ -91,7 +79,7 @@ pub fn now(legend: &'static str, expr: impl Into<String>) -> Target {
 }
 
 impl Target {
-    /// Shows exemplars as dots that lead to their trace.
+    /// Shows exemplars as dots, and a link that opens a trace.
     pub fn with_exemplars(mut self) -> Self {
         self.exemplar = true;
         self
@@ -119,6 +107,7 @@ pub fn panel(
         mappings: Vec::new(),
         overrides: Vec::new(),
         transformations: Vec::new(),
+        sorted_by: None,
     }
 }
 
@@ -146,6 +135,11 @@ impl Panel {
 
     pub fn transformations(mut self, transformations: Vec<Value>) -> Self {
         self.transformations = transformations;
+        self
+    }
+
+    pub fn sorted_by(mut self, column: &'static str) -> Self {
+        self.sorted_by = Some(column);
         self
     }
 
@@ -262,11 +256,17 @@ impl Panel {
             "datasource": source(),
             "gridPos": place,
             "targets": self.targets.iter().zip('A'..).map(|(it, id)| it.json(self.look, id)).collect::<Vec<_>>(),
-            "fieldConfig": {"defaults": self.defaults(), "overrides": self.all_overrides()},
+            "fieldConfig": {"defaults": self.defaults(), "overrides": self.overrides},
             "options": self.look.options(),
         });
         if !self.transformations.is_empty() {
             panel["transformations"] = json!(self.transformations);
+        }
+        if let Some(column) = self.sorted_by {
+            panel["options"]["sortBy"] = json!([{"displayName": column, "desc": false}]);
+        }
+        if self.shows_exemplars() {
+            panel["links"] = trace_link();
         }
         if self.look == Look::Heatmap {
             panel["options"]["yAxis"] = json!({"axisPlacement": "left", "unit": self.unit});
@@ -298,15 +298,18 @@ impl Panel {
         } else if matches!(self.look, Look::Lines | Look::Steps | Look::Stacked | Look::Bars) {
             defaults["min"] = json!(0);
         }
+        if self.look == Look::Bars {
+            // Prometheus extrapolates; nothing happens 1.07 times.
+            defaults["decimals"] = json!(0);
+        }
         defaults
     }
+}
 
-    fn all_overrides(&self) -> Vec<Value> {
-        let link =
-            json!([{"title": "Open the trace", "url": "${trace_viewer:raw}${__value.raw}", "targetBlank": true}]);
-        let trace = self.shows_exemplars().then(|| by_name("trace_id", &[("links", link)]));
-        self.overrides.iter().cloned().chain(trace).collect()
-    }
+/// Grafana gives the overrides of a panel to its series, never to exemplars: where a dot leads to, only the data source says.
+fn trace_link() -> Value {
+    json!([{"title": "Open the trace of the box Trace id", "url": "${trace_viewer:raw}${trace_id:raw}",
+        "targetBlank": true}])
 }
 
 impl Target {
@@ -321,76 +324,5 @@ impl Target {
             "legendFormat": self.legend, "format": format, "instant": self.instant, "range": !self.instant,
             "exemplar": self.exemplar,
         })
-    }
-}
-
-impl Look {
-    fn plugin(self) -> &'static str {
-        match self {
-            Look::Stat | Look::StatName => "stat",
-            Look::Gauge => "gauge",
-            Look::Lines | Look::Steps | Look::Stacked | Look::Bars => "timeseries",
-            Look::States => "state-timeline",
-            Look::Heatmap => "heatmap",
-            Look::Table => "table",
-        }
-    }
-
-    fn colour_mode(self) -> &'static str {
-        match self {
-            Look::Lines | Look::Steps | Look::Stacked | Look::Bars => "palette-classic-by-name",
-            _ => "thresholds",
-        }
-    }
-
-    fn custom(self) -> Value {
-        let drawn = |style: &str, interpolation: &str, fill: u32, stacking: &str| {
-            json!({
-                "drawStyle": style, "lineInterpolation": interpolation, "lineWidth": 1, "fillOpacity": fill,
-                "showPoints": "auto", "spanNulls": false, "axisPlacement": "auto",
-                "stacking": {"mode": stacking, "group": "A"}, "thresholdsStyle": {"mode": "off"},
-            })
-        };
-        match self {
-            Look::Lines => drawn("line", "linear", 5, "none"),
-            Look::Steps => drawn("line", "stepAfter", 5, "none"),
-            Look::Stacked => drawn("line", "stepAfter", 60, "normal"),
-            Look::Bars => drawn("bars", "linear", 80, "normal"),
-            Look::States => json!({"fillOpacity": 80, "lineWidth": 0, "insertNulls": false}),
-            Look::Table => json!({"align": "auto", "cellOptions": {"type": "auto"}, "filterable": true}),
-            Look::Stat | Look::StatName | Look::Gauge | Look::Heatmap => json!({}),
-        }
-    }
-
-    fn options(self) -> Value {
-        let last = json!({"calcs": ["lastNotNull"], "fields": "", "values": false});
-        let stat = |text: &str| {
-            json!({
-                "reduceOptions": last, "colorMode": "value", "graphMode": "none", "textMode": text,
-                "justifyMode": "auto", "orientation": "auto", "wideLayout": true,
-            })
-        };
-        match self {
-            Look::Stat => stat("value"),
-            Look::StatName => stat("name"),
-            Look::Gauge => json!({"reduceOptions": last, "orientation": "auto", "showThresholdMarkers": true}),
-            Look::Lines | Look::Steps | Look::Stacked | Look::Bars => json!({
-                "legend": {"displayMode": "table", "placement": "bottom", "showLegend": true,
-                    "calcs": ["lastNotNull", "max"]},
-                "tooltip": {"mode": "multi", "sort": "desc"},
-            }),
-            Look::States => json!({
-                "mergeValues": true, "showValue": "auto", "alignValue": "left", "rowHeight": 0.8, "perPage": 20,
-                "legend": {"displayMode": "list", "placement": "bottom", "showLegend": true},
-                "tooltip": {"mode": "single", "sort": "none"},
-            }),
-            Look::Heatmap => json!({
-                "calculate": false, "cellGap": 1, "filterValues": {"le": 1e-9}, "rowsFrame": {"layout": "auto"},
-                "color": {"mode": "scheme", "scheme": "Blues", "steps": 64, "exponent": 0.5, "fill": "dark-blue"},
-                "exemplars": {"color": "rgba(255,0,255,0.7)"}, "showValue": "never",
-                "legend": {"show": true}, "tooltip": {"mode": "single", "yHistogram": true, "showColorScale": true},
-            }),
-            Look::Table => json!({"showHeader": true, "cellHeight": "sm", "footer": {"show": false}}),
-        }
     }
 }

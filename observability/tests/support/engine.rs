@@ -1,14 +1,15 @@
 //! The Engine dashboard: one engine, and the way it took.
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::dashboard::{Dashboard, Look, Panel, Row, Variable, by_name, colour, now, over_time, panel};
-use super::{PHASES, TRACE_VIEWER, phase_colours, phase_numbers};
+use super::{PHASES, TRACE, of_rollouts, outcome_colours, phase_colours, phase_numbers};
 
 const ENGINE: &str = r#"kind=~"$kind", namespace="$namespace", name="$engine""#;
 
-/// The engine's pods, as kube-state-metrics knows them: only these series carry names of nodes and pods.
-const PODS: &str = r#"kube_pod_info{namespace="$namespace", created_by_kind="DaemonSet", created_by_name="$engine"}"#;
+/// The pods as kube-state-metrics knows them: only these series carry names of nodes and pods. An engine's are of its
+/// `DaemonSet`, a coordinator's of a `ReplicaSet` of its Deployment.
+const PODS: &str = r#"max by (namespace, pod, node) (kube_pod_info{namespace="$namespace", created_by_kind="DaemonSet", created_by_name="$engine"} or kube_pod_info{namespace="$namespace", created_by_kind="ReplicaSet", created_by_name=~"$engine-[a-z0-9]+"})"#;
 
 pub fn dashboard() -> Dashboard {
     let name = |name, label, query: &str| Variable::Label { name, label, query: query.to_owned(), all: false };
@@ -17,7 +18,7 @@ pub fn dashboard() -> Dashboard {
         title: "LMCache / Engine",
         description: "One engine: its phases, its conditions, its instances and what its cache gives. Nodes, pods and \
             restarts are read from kube-state-metrics.",
-        variables: vec![
+        variables: [
             name("namespace", "Namespace", "label_values(lmcache_operator_engine_phase, namespace)"),
             name("engine", "Engine", r#"label_values(lmcache_operator_engine_phase{namespace="$namespace"}, name)"#),
             Variable::Label {
@@ -27,8 +28,10 @@ pub fn dashboard() -> Dashboard {
                     .to_owned(),
                 all: true,
             },
-            TRACE_VIEWER,
-        ],
+        ]
+        .into_iter()
+        .chain(TRACE)
+        .collect(),
         rows: vec![
             Row { title: "Now", height: 4, panels: present() },
             Row { title: "History", height: 7, panels: history() },
@@ -97,7 +100,7 @@ fn present() -> Vec<Panel> {
             "Desired instances",
             Look::Stat,
             "short",
-            "One for each node that the engine selects.",
+            "One for each node that an engine selects; the replicas of a coordinator.",
             "No such engine",
             vec![now("{{kind}}", instance_count("desired"))],
         )
@@ -117,11 +120,11 @@ fn present() -> Vec<Panel> {
             Look::Stat,
             "short",
             "Restarts of the instances' containers in the selected time range, from kube-state-metrics.",
-            "No kube-state-metrics",
+            "No pod, or no kube-state-metrics",
             vec![now(
                 "",
                 format!(
-                    r#"sum(increase(kube_pod_container_status_restarts_total{{namespace="$namespace"}}[$__range]) and on (namespace, pod) {PODS})"#
+                    r#"sum(max by (namespace, pod, container) (increase(kube_pod_container_status_restarts_total{{namespace="$namespace"}}[$__range])) and on (namespace, pod) {PODS})"#
                 ),
             )],
         )
@@ -130,10 +133,19 @@ fn present() -> Vec<Panel> {
     ]
 }
 
+/// Mappings of a series' own: value, text, colour.
+fn coloured(series: &str, mappings: &[(&str, &str, &str)]) -> Value {
+    let entry = |(index, (value, text, colour)): (usize, &(&str, &str, &str))| {
+        ((*value).to_owned(), json!({"text": text, "color": colour, "index": index}))
+    };
+    let options: Map<String, Value> = mappings.iter().enumerate().map(entry).collect();
+    by_name(series, &[("mappings", json!([{"type": "value", "options": options}]))])
+}
+
 fn history() -> Vec<Panel> {
     vec![
         panel(
-            "Phase",
+            "Phase timeline",
             Look::States,
             "none",
             "The phases that the engine went through. Steps between two scrapes do not show; status.phaseTransitions has \
@@ -152,12 +164,12 @@ fn history() -> Vec<Panel> {
             vec![over_time("{{type}}", format!("max by (type) (lmcache_operator_engine_condition{{{ENGINE}}})"))],
         )
         .mappings(&[(1, "True", "green"), (0, "False", "red"), (-1, "Unknown", "text")])
-        // These two tell of work and of trouble, not of health.
+        // These two are False in every rollout; those below them tell of work and of trouble, not of health.
         .overrides([
-            by_name("Reconciling", &[("mappings", json!([{"type": "value", "options":
-                {"1": {"text": "True", "color": "yellow", "index": 0}}}]))]),
-            by_name("Stalled", &[("mappings", json!([{"type": "value", "options":
-                {"1": {"text": "True", "color": "red", "index": 0}}}]))]),
+            coloured("AllInstancesReady", &[("1", "True", "green"), ("0", "False", "yellow")]),
+            coloured("Ready", &[("1", "True", "green"), ("0", "False", "yellow")]),
+            coloured("Reconciling", &[("1", "True", "yellow")]),
+            coloured("Stalled", &[("1", "True", "red")]),
         ])
         .width(12),
     ]
@@ -218,15 +230,15 @@ fn instances() -> Vec<Panel> {
         .width(6),
         nodes,
         panel(
-            "Restarts by pod",
+            "Restarts by node",
             Look::Bars,
             "short",
-            "Restarts of the instances' containers, from kube-state-metrics.",
+            "Restarts of the instances' containers by the node that they run on, from kube-state-metrics.",
             "No pod of this engine, or no kube-state-metrics",
             vec![over_time(
-                "{{pod}}",
+                "{{node}}",
                 format!(
-                    r#"sum by (pod) (increase(kube_pod_container_status_restarts_total{{namespace="$namespace"}}[$__rate_interval]) and on (namespace, pod) {PODS})"#
+                    r#"sum by (node) (max by (namespace, pod, container) (increase(kube_pod_container_status_restarts_total{{namespace="$namespace"}}[$__rate_interval])) * on (namespace, pod) group_left (node) {PODS})"#
                 ),
             )],
         )
@@ -237,7 +249,7 @@ fn instances() -> Vec<Panel> {
 fn cache() -> Vec<Panel> {
     vec![
         panel(
-            "Tokens",
+            "Tokens per second",
             Look::Lines,
             "short",
             "Tokens per second that were looked up, and that were found, over all instances.",
@@ -246,7 +258,7 @@ fn cache() -> Vec<Panel> {
         )
         .width(12),
         panel(
-            "Hit rate",
+            "Hit rate over time",
             Look::Lines,
             "percentunit",
             "Tokens found as a share of those looked up. No line while nothing is looked up.",
@@ -258,20 +270,15 @@ fn cache() -> Vec<Panel> {
 }
 
 fn rollouts() -> Vec<Panel> {
-    let quantile = |metric: &str, by: &str, also: &str| {
-        format!(
-            r#"histogram_quantile(0.95, sum by (le, {by}) (rate(lmcache_operator_{metric}_bucket{{kind=~"$kind"{also}}}[$__rate_interval])))"#
-        )
-    };
     vec![
         panel(
             "Time in phase, 95th percentile of this kind",
             Look::Lines,
             "s",
-            "How long engines of this kind stayed in a phase that they left, Ready aside. A dot is one rollout and leads to its trace; \
-             status.trace has the trace id of this engine's last one.",
-            "No engine left a phase",
-            vec![over_time("{{phase}}", quantile("phase_duration_seconds", "phase", r#", phase!="Ready""#)).with_exemplars()],
+            "How long engines of this kind stayed in a phase that they left within the hour before, Ready aside, in all \
+             namespaces. A dot is one rollout and carries the id of its trace. status.trace.traceId has that of this engine's last one.",
+            "No engine left a phase in the last hour",
+            vec![of_rollouts("{{phase}}", "phase_duration_seconds", "phase", r#", phase!="Ready""#)],
         )
         .overrides(phase_colours())
         .width(12),
@@ -279,10 +286,12 @@ fn rollouts() -> Vec<Panel> {
             "Rollout duration, 95th percentile of this kind",
             Look::Lines,
             "s",
-            "From a new generation to its end, by how it ended. A dot is one rollout and leads to its trace.",
-            "No rollout ended",
-            vec![over_time("{{outcome}}", quantile("rollout_duration_seconds", "outcome", "")).with_exemplars()],
+            "From a new generation to its end within the hour before, by how it ended, in all namespaces. A dot is one \
+             rollout and carries the id of its trace. status.trace.traceId has that of this engine's last one.",
+            "No rollout ended in the last hour",
+            vec![of_rollouts("{{outcome}}", "rollout_duration_seconds", "outcome", "")],
         )
+        .overrides(outcome_colours())
         .width(12),
     ]
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::dashboard::{Dashboard, Look, Panel, Row, Variable, by_name, colour, now, over_time, panel};
-use super::{PHASES, TRACE_VIEWER, happened, phase_colours};
+use super::{PHASES, TRACE, happened, of_rollouts, outcome_colours, phase_colours};
 
 const ENGINES: &str = r#"kind=~"$kind", namespace=~"$namespace""#;
 
@@ -12,7 +12,7 @@ pub fn dashboard() -> Dashboard {
         uid: "lmcache-fleet",
         title: "LMCache / Fleet",
         description: "Every engine and coordinator: where it stands, what is rolling out, and what the caches give.",
-        variables: vec![
+        variables: [
             Variable::Label {
                 name: "namespace",
                 label: "Namespace",
@@ -25,8 +25,10 @@ pub fn dashboard() -> Dashboard {
                 query: r#"label_values(lmcache_operator_engine_phase{namespace=~"$namespace"}, kind)"#.to_owned(),
                 all: true,
             },
-            TRACE_VIEWER,
-        ],
+        ]
+        .into_iter()
+        .chain(TRACE)
+        .collect(),
         rows: vec![
             Row { title: "Now", height: 4, panels: present() },
             Row { title: "Phases and instances", height: 8, panels: phases() },
@@ -150,7 +152,7 @@ fn table() -> Panel {
         "Engines",
         Look::Table,
         "short",
-        "One line for each engine. The name leads to its own dashboard.",
+        "One line for each engine, Degraded ones first. The name leads to its own dashboard.",
         "No engine in these namespaces",
         vec![
             now("", format!("{} == 1", phase(""))),
@@ -181,23 +183,28 @@ fn table() -> Panel {
             ],
         ),
     ])
+    .sorted_by("Phase")
     .width(24)
 }
 
+/// Engines on their way, by phase; zero where there is none.
+fn in_flight() -> String {
+    let phases = phase(r#", phase=~"Pending|Reconciled|Rolling""#);
+    let reconciling = condition("Reconciling");
+    format!(
+        "sum by (phase) ({phases} and on (kind, namespace, name) ({reconciling} == 1)) or 0 * sum by (phase) ({phases})"
+    )
+}
+
 fn rollouts() -> Vec<Panel> {
-    let quantile = |quantile: &str, metric: &str, by: &str, also: &str| {
-        format!(
-            r#"histogram_quantile({quantile}, sum by (le, {by}) (rate(lmcache_operator_{metric}_bucket{{kind=~"$kind"{also}}}[$__rate_interval])))"#
-        )
-    };
     vec![
         panel(
             "Rollouts in flight",
             Look::Stacked,
             "short",
-            "Engines on the way to what their spec asks for, by phase.",
+            "Engines on the way to what their spec asks for (condition Reconciling), by phase.",
             "No engine in these namespaces",
-            vec![over_time("{{phase}}", format!("sum by (phase) ({})", phase(r#", phase=~"Reconciled|Rolling""#)))],
+            vec![over_time("{{phase}}", in_flight())],
         )
         .overrides(phase_colours())
         .width(6),
@@ -218,9 +225,10 @@ fn rollouts() -> Vec<Panel> {
             "Time in phase, 95th percentile",
             Look::Lines,
             "s",
-            "How long engines stayed in a phase that they left, Ready aside, in all namespaces. A dot is one rollout and leads to its trace.",
-            "No engine left a phase",
-            vec![over_time("{{phase}}", quantile("0.95", "phase_duration_seconds", "phase", r#", phase!="Ready""#)).with_exemplars()],
+            "How long engines stayed in a phase that they left within the hour before, Ready aside, in all namespaces. A dot is \
+             one rollout and carries the id of its trace.",
+            "No engine left a phase in the last hour",
+            vec![of_rollouts("{{phase}}", "phase_duration_seconds", "phase", r#", phase!="Ready""#)],
         )
         .overrides(phase_colours())
         .width(6),
@@ -228,10 +236,12 @@ fn rollouts() -> Vec<Panel> {
             "Rollout duration, 95th percentile",
             Look::Lines,
             "s",
-            "From a new generation to its end, by how it ended, in all namespaces. A dot is one rollout and leads to its trace.",
-            "No rollout ended",
-            vec![over_time("{{outcome}}", quantile("0.95", "rollout_duration_seconds", "outcome", "")).with_exemplars()],
+            "From a new generation to its end within the hour before, by how it ended, in all namespaces. A dot is one \
+             rollout and carries the id of its trace.",
+            "No rollout ended in the last hour",
+            vec![of_rollouts("{{outcome}}", "rollout_duration_seconds", "outcome", "")],
         )
+        .overrides(outcome_colours())
         .width(6),
     ]
 }
@@ -239,22 +249,22 @@ fn rollouts() -> Vec<Panel> {
 fn cache() -> Vec<Panel> {
     vec![
         panel(
-            "Hit rate by engine",
+            "Hit rate by engine, the 20 lowest",
             Look::Lines,
             "percentunit",
             "Tokens found in the cache as a share of those looked up, as the engines themselves count them. An engine \
              without requests has no line.",
             "Nothing was looked up, or the engines expose no hit counters",
-            vec![over_time("{{namespace}}/{{name}}", hit_rate("namespace, name"))],
+            vec![over_time("{{namespace}}/{{name}}", format!("bottomk(20, {})", hit_rate("namespace, name")))],
         )
         .width(12),
         panel(
-            "Tokens looked up by engine",
+            "Tokens looked up per second, the 20 busiest engines",
             Look::Stacked,
             "short",
             "Tokens per second that clients asked the caches for.",
             "Nothing was looked up, or the engines expose no hit counters",
-            vec![over_time("{{namespace}}/{{name}}", tokens("requested", "namespace, name"))],
+            vec![over_time("{{namespace}}/{{name}}", format!("topk(20, {})", tokens("requested", "namespace, name")))],
         )
         .width(12),
     ]

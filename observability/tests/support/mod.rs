@@ -6,6 +6,7 @@ mod advice;
 mod dashboard;
 mod engine;
 mod fleet;
+mod look;
 mod operator;
 mod page;
 pub mod pending;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 pub use dashboard::Dashboard as Board;
-use dashboard::{Variable, by_name, colour};
+use dashboard::{Target, Variable, by_name, colour, over_time};
 
 /// How to write the files anew.
 pub const COMMAND: &str = "cargo run -p lmcache-observability --example generate";
@@ -28,16 +29,32 @@ pub const COMMAND: &str = "cargo run -p lmcache-observability --example generate
 const PHASES: [(&str, &str); 5] =
     [("Pending", "text"), ("Reconciled", "blue"), ("Rolling", "yellow"), ("Ready", "green"), ("Degraded", "red")];
 
-/// Where exemplars lead to.
-const TRACE_VIEWER: Variable = Variable::Text {
-    name: "trace_viewer",
-    label: "Trace viewer",
-    description: "The address of a trace in your trace viewer, without the trace id at its end",
-    value: "http://localhost:16686/trace/",
-};
+/// What the link of a panel with exemplars opens. The dots themselves are links by what Grafana's data source says.
+const TRACE: [Variable; 2] = [
+    Variable::Text {
+        name: "trace_viewer",
+        label: "Trace viewer",
+        description: "The address of a trace in your trace viewer, without the trace id at its end",
+        value: "http://localhost:16686/trace/",
+    },
+    Variable::Text {
+        name: "trace_id",
+        label: "Trace id",
+        description: "A trace to open: status.trace.traceId of a resource, or that of a dot",
+        value: "",
+    },
+];
+
+/// For how long a rollout is drawn after it ended: rollouts are rare.
+const ROLLOUT_WINDOW: &str = "1h";
 
 fn phase_colours() -> Vec<Value> {
     PHASES.iter().map(|(phase, name)| by_name(phase, &[("color", colour(name))])).collect()
+}
+
+fn outcome_colours() -> Vec<Value> {
+    let outcomes = [("ready", "green"), ("degraded", "red"), ("superseded", "text")];
+    outcomes.iter().map(|(outcome, name)| by_name(outcome, &[("color", colour(name))])).collect()
 }
 
 fn phase_numbers() -> Vec<(i64, &'static str, &'static str)> {
@@ -50,6 +67,20 @@ fn happened(by: &str, series: &str) -> String {
     format!(
         "sum by ({by}) ((increase({series}[$__rate_interval]) > 0) or ({series} unless {series} offset $__rate_interval))"
     )
+}
+
+/// What the series of a counter or of buckets gained in a window. One that is younger than the window has gained its value:
+/// `increase` alone would not see what happened for the first time.
+fn gained(series: &str, window: &str) -> String {
+    format!("(({series} unless {series} offset {window}) or increase({series}[{window}]))")
+}
+
+/// A quantile over the rollouts of the last hour of these kinds, with the rollouts themselves as dots.
+fn of_rollouts(legend: &'static str, metric: &str, by: &str, also: &str) -> Target {
+    let buckets = gained(&format!(r#"lmcache_operator_{metric}_bucket{{kind=~"$kind"{also}}}"#), ROLLOUT_WINDOW);
+    // Without any it is no number, which no comparison lets pass.
+    let expr = format!("histogram_quantile(0.95, sum by (le, {by}) ({buckets})) >= 0");
+    over_time(legend, expr).with_exemplars()
 }
 
 /// Why a generated file could not be made.

@@ -1,7 +1,7 @@
 //! The Operator dashboard: what the operator is doing, and how well.
 
 use super::dashboard::{Dashboard, Look, Panel, Row, Variable, now, over_time, panel};
-use super::{TRACE_VIEWER, happened};
+use super::{TRACE, gained, happened};
 
 /// `namespace` is where the operator runs, as Prometheus labels its target; the series themselves have none.
 const OPERATOR: &str = r#"namespace=~"$namespace""#;
@@ -13,15 +13,15 @@ pub fn dashboard() -> Dashboard {
         uid: "lmcache-operator",
         title: "LMCache / Operator",
         description: "The operator itself: who leads, reconciles, requests to the API server, webhooks.",
-        variables: vec![
-            Variable::Label {
-                name: "namespace",
-                label: "Namespace of the operator",
-                query: "label_values(lmcache_operator_build_info, namespace)".to_owned(),
-                all: true,
-            },
-            TRACE_VIEWER,
-        ],
+        variables: [Variable::Label {
+            name: "namespace",
+            label: "Namespace of the operator",
+            query: "label_values(lmcache_operator_build_info, namespace)".to_owned(),
+            all: true,
+        }]
+        .into_iter()
+        .chain(TRACE)
+        .collect(),
         rows: vec![
             Row { title: "Now", height: 4, panels: present() },
             Row { title: "Reconciles", height: 8, panels: reconciles() },
@@ -29,6 +29,7 @@ pub fn dashboard() -> Dashboard {
             Row { title: "API server", height: 8, panels: requests() },
             Row { title: "Webhooks", height: 8, panels: webhooks() },
             Row { title: "Process", height: 7, panels: process() },
+            Row { title: "Traces", height: 7, panels: traces() },
         ],
     }
 }
@@ -43,7 +44,7 @@ fn count(metric: &str, by: &str, also: &str) -> String {
 
 fn quantile(metric: &str, by: &str, also: &str) -> String {
     format!(
-        "histogram_quantile(0.99, sum by (le, {by}) (rate(lmcache_operator_{metric}_bucket{{{OPERATOR}{also}}}[$__rate_interval])))"
+        "histogram_quantile(0.99, sum by (le, {by}) (rate(lmcache_operator_{metric}_bucket{{{OPERATOR}{also}}}[$__rate_interval]))) >= 0"
     )
 }
 
@@ -88,17 +89,26 @@ fn present() -> Vec<Panel> {
             "short",
             "Resources of all kinds that the operator looks after.",
             "None",
-            vec![now("", "sum(max by (kind, namespace, name, phase) (lmcache_operator_engine_phase))")],
+            vec![now(
+                "",
+                format!(
+                    "sum(max by (kind, namespace, name, phase) ({}))",
+                    of_process("lmcache_operator_engine_phase")
+                ),
+            )],
         ),
         stat(
             "Failed reconciles",
             "percentunit",
-            "Share of the reconciles of the last quarter of an hour that failed.",
+            "Share of the reconciles of the last quarter of an hour that failed, as alert LMCacheReconcileErrors counts them: \
+             a resource that changed meanwhile (stale) is no failure.",
             "No reconcile in the last 15 minutes",
             vec![now(
                 "",
                 format!(
-                    r#"(sum(increase(lmcache_operator_reconcile_duration_seconds_count{{{OPERATOR}, result!="success"}}[15m])) or vector(0)) / (sum(increase(lmcache_operator_reconcile_duration_seconds_count{{{OPERATOR}}}[15m])) > 0)"#
+                    "(sum({}) or vector(0)) / (sum({}) > 0)",
+                    gained(&format!(r#"lmcache_operator_reconcile_errors_total{{{OPERATOR}, error!="stale"}}"#), "15m"),
+                    gained(&format!("lmcache_operator_reconcile_duration_seconds_count{{{OPERATOR}}}"), "15m")
                 ),
             )],
         )
@@ -141,7 +151,8 @@ fn reconciles() -> Vec<Panel> {
             "Reconcile latency",
             Look::Heatmap,
             "s",
-            "How long reconciles took: the darker, the more of them. A dot is one reconcile and leads to its trace.",
+            "How long reconciles took: the darker, the more of them. A dot is one reconcile and carries the id of \
+             its trace.",
             "Nothing was reconciled",
             vec![
                 over_time(
@@ -158,7 +169,7 @@ fn reconciles() -> Vec<Panel> {
             "Reconcile latency, 99th percentile",
             Look::Lines,
             "s",
-            "By kind. A dot is one reconcile and leads to its trace.",
+            "By kind. A dot is one reconcile and carries the id of its trace.",
             "Nothing was reconciled",
             vec![over_time("{{kind}}", quantile("reconcile_duration_seconds", "kind", "")).with_exemplars()],
         )
@@ -242,15 +253,21 @@ fn requests() -> Vec<Panel> {
     ]
 }
 
+/// Over a longer time than that of reconciles: pods are rarely created.
+fn webhook_latency() -> String {
+    let buckets = gained(&format!("lmcache_operator_webhook_duration_seconds_bucket{{{OPERATOR}}}"), "15m");
+    format!("histogram_quantile(0.99, sum by (le, webhook) ({buckets})) >= 0")
+}
+
 fn webhooks() -> Vec<Panel> {
     vec![
         panel(
             "Webhook outcomes",
-            Look::Stacked,
-            "reqps",
-            "Admission requests per second by webhook and outcome.",
+            Look::Bars,
+            "short",
+            "Admission requests by webhook and outcome.",
             "No admission request",
-            vec![over_time("{{webhook}} {{outcome}}", rate("webhook_requests_total", "webhook, outcome"))],
+            vec![over_time("{{webhook}} {{outcome}}", count("webhook_requests_total", "webhook, outcome", ""))],
         ),
         panel(
             "Not injected, denied or failed",
@@ -267,9 +284,9 @@ fn webhooks() -> Vec<Panel> {
             "Webhook latency, 99th percentile",
             Look::Lines,
             "s",
-            "By webhook. The API server waits for each answer before it admits the object.",
+            "By webhook, over the quarter of an hour before. The API server waits for each answer before it admits the object.",
             "No admission request",
-            vec![over_time("{{webhook}}", quantile("webhook_duration_seconds", "webhook", ""))],
+            vec![over_time("{{webhook}}", webhook_latency())],
         ),
     ]
 }
@@ -278,9 +295,9 @@ fn process() -> Vec<Panel> {
     let of = |title, unit, description, expr: String| {
         panel(title, Look::Lines, unit, description, "No operator is scraped", vec![over_time("{{instance}}", expr)])
     };
-    vec![
+    [
         of(
-            "CPU",
+            "CPU cores",
             "short",
             "CPU cores in use.",
             format!(
@@ -289,5 +306,45 @@ fn process() -> Vec<Panel> {
         ),
         of("Memory", "bytes", "Resident memory.", of_process("process_resident_memory_bytes")),
         of("Open files", "short", "Open file descriptors, connections included.", of_process("process_open_fds")),
+        panel(
+            "Leader",
+            Look::States,
+            "none",
+            "Which operator led when. Two at a time, or none for more than a moment, is wrong.",
+            "No operator is scraped",
+            vec![over_time("{{instance}}", format!("max by (instance) (lmcache_operator_leader{{{OPERATOR}}})"))],
+        )
+        .mappings(&[(1, "Leads", "green"), (0, "Stands by", "text")]),
+    ]
+    .map(|it| it.width(6))
+    .into()
+}
+
+fn traces() -> Vec<Panel> {
+    vec![
+        panel(
+            "Spans per second",
+            Look::Lines,
+            "short",
+            "Spans that the collector took, and those that were lost on the way to it, by reason. All zero without a collector.",
+            "No operator is scraped",
+            vec![
+                over_time(
+                    "exported",
+                    format!("sum(rate(lmcache_operator_trace_spans_exported_total{{{OPERATOR}}}[$__rate_interval]))"),
+                ),
+                over_time("lost: {{reason}}", rate("trace_spans_dropped_total", "reason")),
+            ],
+        )
+        .width(12),
+        panel(
+            "Exports that failed",
+            Look::Bars,
+            "short",
+            "Exports to the collector that failed after their retries; the log says why. Reconciles do not wait for them.",
+            "No export failed",
+            vec![over_time("{{instance}}", count("trace_export_failures_total", "instance", ""))],
+        )
+        .width(12),
     ]
 }

@@ -52,7 +52,10 @@ fn spans() -> String {
     let rows = SPANS.iter().map(|it| [it.trace.to_owned(), code([it.name]), code(it.attributes), it.means.to_owned()]);
     let spans = table(["trace", "span", "attributes", "what it stands for"], rows);
     let (event, attributes) = STEP;
-    format!("{spans}\nEach phase step is an event `{event}` ({}) of the stay that it ends and of the span above.\n", code(attributes))
+    format!(
+        "{spans}\nEach phase step is an event `{event}` ({}) of the stay that it ends and of the span above.\n",
+        code(attributes)
+    )
 }
 
 fn phases() -> Result<String, GenerateError> {
