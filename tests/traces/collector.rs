@@ -10,8 +10,8 @@ use tokio::net::TcpListener;
 use crate::common::Operator;
 use crate::{NAME, PATIENCE, counted, create, metric, place, record, slow};
 
-const FAILURES: &str = "lmcache_operator_trace_export_failures_total";
-const EXPORTED: &str = "lmcache_operator_trace_spans_exported_total";
+pub const FAILURES: &str = "lmcache_operator_trace_export_failures_total";
+pub const EXPORTED: &str = "lmcache_operator_trace_spans_exported_total";
 const FAILED: &str = "lmcache_operator_trace_spans_dropped_total{reason=\"export_failed\"}";
 const FULL: &str = "lmcache_operator_trace_spans_dropped_total{reason=\"queue_full\"}";
 

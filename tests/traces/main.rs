@@ -1,15 +1,17 @@
 //! Traces of reconciles and rollouts, as a real Jaeger has received them from the real operator.
 //!
-//! All tests share one control plane and one Jaeger; each starts its operators for its own namespace.
+//! All tests share one control plane and one Jaeger (those of TLS two more); each starts its operators for its own namespace.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod collector;
+mod documented;
 mod life;
 mod reconcile;
 mod rollout;
+mod tls;
 
 use std::time::Duration;
 

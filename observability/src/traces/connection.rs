@@ -19,17 +19,16 @@ use tower::{BoxError, Service};
 pub(super) struct LastFailure(Arc<Mutex<Option<String>>>);
 
 impl LastFailure {
-    fn set(&self, why: String) {
+    pub fn set(&self, why: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 
-    /// Puts a text before what the connection has said, unless it holds that already.
-    pub fn explain(&self, text: String) {
-        let why = match self.take() {
+    /// Takes it out, after this text, unless that says it already.
+    pub fn explain(&self, text: String) -> String {
+        match self.take() {
             Some(known) if !text.contains(&known) => format!("{text}: {known}"),
             _ => text,
-        };
-        self.set(why);
+        }
     }
 
     /// Takes it out.
@@ -56,7 +55,7 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let (connecting, failure) = (self.inner.call(uri), self.failure.clone());
-        Box::pin(async move { Ok(Watched { stream: connecting.await?, failure, told: false }) })
+        Box::pin(async move { Ok(Watched { stream: connecting.await?, failure, told: false, broken: None }) })
     }
 }
 
@@ -67,6 +66,8 @@ pub(super) struct Watched<S> {
     failure: LastFailure,
     /// What follows the first error only follows from it.
     told: bool,
+    /// Why a write failed, while the other side's reason is waited for.
+    broken: Option<io::Error>,
 }
 
 impl<S: Read + Unpin> Watched<S> {
@@ -79,16 +80,29 @@ impl<S: Read + Unpin> Watched<S> {
         result
     }
 
-    /// After a failed write the other side's reason may be there to be read. Nothing is lost by reading: whoever could not
-    /// write gives the connection up.
-    fn written<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        let Poll::Ready(Err(error)) = result else { return result };
+    /// Writes, unless that has failed before. Then the other side's reason may be on its way through this process: its end is
+    /// closed, so that a read ends soon. Nothing is lost by reading: whoever could not write gives the connection up.
+    fn write<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let broken = match self.broken.take() {
+            Some(broken) => broken,
+            None => match write(Pin::new(&mut self.stream), cx) {
+                Poll::Ready(Err(broken)) => broken,
+                fine => return fine,
+            },
+        };
         let mut bytes = [0; 1024];
         let mut bytes = ReadBuf::new(&mut bytes);
-        let read = Pin::new(&mut self.stream).poll_read(cx, bytes.unfilled());
-        let error = match read {
+        let error = match Pin::new(&mut self.stream).poll_read(cx, bytes.unfilled()) {
             Poll::Ready(Err(reason)) if reason.kind() == io::ErrorKind::InvalidData => reason,
-            _ => error,
+            Poll::Ready(_) => broken,
+            Poll::Pending => {
+                self.broken = Some(broken);
+                return Poll::Pending;
+            }
         };
         self.tell(Poll::Ready(Err(error)))
     }
@@ -103,13 +117,11 @@ impl<S: Read + Unpin> Read for Watched<S> {
 
 impl<S: Read + Write + Unpin> Write for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.written(cx, result)
+        self.write(cx, |stream, cx| stream.poll_write(cx, buf))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.stream).poll_flush(cx);
-        self.written(cx, result)
+        self.write(cx, S::poll_flush)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -125,8 +137,7 @@ impl<S: Read + Write + Unpin> Write for Watched<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.written(cx, result)
+        self.write(cx, |stream, cx| stream.poll_write_vectored(cx, bufs))
     }
 }
 
@@ -144,12 +155,21 @@ mod tests {
 
     use super::*;
 
-    /// Cannot be written to; gives this when it is read.
-    struct HungUp(fn() -> Poll<io::Result<&'static [u8]>>);
+    type Given = io::Result<&'static [u8]>;
+
+    /// Cannot be written to; gives this when it is read, but not at once.
+    struct HungUp(fn() -> Given, bool);
 
     impl Read for HungUp {
-        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-            self.0().map_ok(|bytes| buf.put_slice(bytes))
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            mut buf: ReadBufCursor<'_>,
+        ) -> Poll<io::Result<()>> {
+            if !std::mem::replace(&mut self.1, true) {
+                return Poll::Pending;
+            }
+            Poll::Ready(self.0().map(|bytes| buf.put_slice(bytes)))
         }
     }
 
@@ -167,32 +187,31 @@ mod tests {
         }
     }
 
-    fn alert() -> Poll<io::Result<&'static [u8]>> {
+    fn alert() -> Given {
         let alert = rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired);
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, alert)))
+        Err(io::Error::new(io::ErrorKind::InvalidData, alert))
     }
 
-    fn reset() -> Poll<io::Result<&'static [u8]>> {
-        Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+    fn reset() -> Given {
+        Err(io::ErrorKind::ConnectionReset.into())
     }
 
     #[rstest]
     #[case::an_alert(alert, "received fatal alert: CertificateRequired")]
     #[case::a_reset(reset, "broken pipe")]
-    #[case::an_answer(|| Poll::Ready(Ok(&b"HTTP/1.1 400"[..])), "broken pipe")]
-    #[case::nothing(|| Poll::Pending, "broken pipe")]
-    fn a_failed_write_tells_the_reason_that_can_be_read(
-        #[case] read: fn() -> Poll<io::Result<&'static [u8]>>,
-        #[case] why: &str,
-    ) {
-        let mut watched = Watched { stream: HungUp(read), failure: LastFailure::default(), told: false };
+    #[case::an_answer(|| Ok(&b"HTTP/1.1 400"[..]), "broken pipe")]
+    #[case::the_end(|| Ok(&b""[..]), "broken pipe")]
+    fn a_failed_write_tells_the_reason_that_can_be_read(#[case] read: fn() -> Given, #[case] why: &str) {
+        let stream = HungUp(read, false);
+        let mut watched = Watched { stream, failure: LastFailure::default(), told: false, broken: None };
         let cx = &mut Context::from_waker(Waker::noop());
-        for _ in 0..2 {
-            let result = Pin::new(&mut watched).poll_write(cx, b"spans");
-            assert!(matches!(&result, Poll::Ready(Err(error)) if error.to_string() == why), "{result:?}");
-        }
+        assert!(Pin::new(&mut watched).poll_write(cx, b"spans").is_pending(), "nothing can be read yet");
+        assert_eq!(watched.failure.take(), None);
+        let result = Pin::new(&mut watched).poll_flush(cx);
+        assert!(matches!(&result, Poll::Ready(Err(error)) if error.to_string() == why), "{result:?}");
         assert_eq!(watched.failure.take().as_deref(), Some(why));
-        let _ = Pin::new(&mut watched).poll_write(cx, b"spans");
+        let result = Pin::new(&mut watched).poll_write(cx, b"spans");
+        assert!(matches!(&result, Poll::Ready(Err(_))), "{result:?}");
         assert_eq!(watched.failure.take(), None, "the first error of a connection is told");
     }
 
@@ -205,7 +224,7 @@ mod tests {
         if let Some(known) = known {
             failure.set(known.to_owned());
         }
-        failure.explain(text.to_owned());
-        assert_eq!(failure.take().as_deref(), Some(told));
+        assert_eq!(failure.explain(text.to_owned()), told);
+        assert_eq!(failure.take(), None);
     }
 }

@@ -173,7 +173,7 @@ impl HttpClient for Collector {
         }
         let answer = tokio::time::timeout(self.timeout, self.exchange(request)).await;
         let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {:?}", self.timeout).into()));
-        answer.inspect_err(|error| self.failure.explain(told(error.as_ref())))
+        answer.inspect_err(|error| self.failure.set(self.failure.explain(told(error.as_ref()))))
     }
 }
 

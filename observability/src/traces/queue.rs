@@ -276,7 +276,6 @@ impl Worker {
             Err(_) => Err(format!("no answer within {:?}", self.settings.timeout)),
         };
         let (endpoint, protocol) = (shown(&self.settings.endpoint), self.settings.protocol.as_str());
-        let reason = self.failure.take();
         match result {
             Ok(()) => {
                 self.metrics.trace_spans_exported(count);
@@ -289,8 +288,7 @@ impl Worker {
                 self.metrics.trace_spans_dropped(DropReason::ExportFailed, count);
                 // Once, not for every batch: the counters tell how many.
                 if !std::mem::replace(&mut self.failing, true) {
-                    let more = reason.filter(|reason| !error.contains(reason));
-                    let error = more.map_or(error.clone(), |more| format!("{error}: {more}"));
+                    let error = self.failure.explain(error);
                     warn!(endpoint, protocol, error, "Failed to export traces to {endpoint} as {protocol}: {error}");
                 }
             }

@@ -1,7 +1,7 @@
 //! A real Jaeger on loopback: takes traces over OTLP, keeps them in memory, and answers what it has.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -21,9 +21,22 @@ const POLL: Duration = Duration::from_millis(50);
 /// How many traces a search gives, and how many are kept.
 const MAX_TRACES: usize = 10_000;
 
+/// PEM files of receivers that speak TLS.
+#[derive(Clone, Debug)]
+pub struct ReceiverTls {
+    /// The certificate that they show; it has to name `127.0.0.1`.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The authority of clients; with it, a client without a certificate that it signed is refused.
+    pub client_authority: Option<PathBuf>,
+}
+
 /// A running Jaeger. It is killed on drop.
 pub struct Jaeger {
     program: Program,
+    /// Scheme of its receivers.
+    scheme: &'static str,
     grpc: u16,
     http: u16,
     query: u16,
@@ -33,29 +46,39 @@ pub struct Jaeger {
 impl Jaeger {
     /// Starts it on free ports, with its configuration and its log in `dir`; the binary is built the first time.
     pub async fn start(dir: &Path) -> Result<Self> {
+        Self::start_with(dir, None).await
+    }
+
+    /// The same, with receivers that speak TLS and nothing else. Its API stays without.
+    pub async fn start_with_tls(dir: &Path, tls: &ReceiverTls) -> Result<Self> {
+        Self::start_with(dir, Some(tls)).await
+    }
+
+    async fn start_with(dir: &Path, tls: Option<&ReceiverTls>) -> Result<Self> {
         let binary = binaries::jaeger().await?;
         private_folder(dir)?;
         let [grpc, http, query, query_grpc] = ports::free::<4>()?;
         let file = dir.join("jaeger.yaml");
-        private_file(&file, &configuration(grpc, http, query, query_grpc))?;
+        private_file(&file, &configuration(&Ports { grpc, http, query, query_grpc }, tls))?;
         let args = ["--config".to_owned(), file.display().to_string()];
         // It would trace itself, to whoever listens on the customary port.
         let environment = [("OTEL_TRACES_SAMPLER", "always_off")];
         let program = Program::start_with("jaeger", &binary, &args, &environment, dir.join("jaeger.log"))?;
         let client = Client::builder(TokioExecutor::new()).build_http();
-        let mut jaeger = Jaeger { program, grpc, http, query, client };
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let mut jaeger = Jaeger { program, scheme, grpc, http, query, client };
         jaeger.ready().await?;
         Ok(jaeger)
     }
 
     /// URL for OTLP over gRPC.
     pub fn otlp_grpc(&self) -> String {
-        format!("http://127.0.0.1:{}", self.grpc)
+        format!("{}://127.0.0.1:{}", self.scheme, self.grpc)
     }
 
     /// URL for OTLP over HTTP.
     pub fn otlp_http(&self) -> String {
-        format!("http://127.0.0.1:{}", self.http)
+        format!("{}://127.0.0.1:{}", self.scheme, self.http)
     }
 
     /// URL of its API.
@@ -143,7 +166,16 @@ impl Jaeger {
     }
 }
 
-fn configuration(grpc: u16, http: u16, query: u16, query_grpc: u16) -> String {
+struct Ports {
+    grpc: u16,
+    http: u16,
+    query: u16,
+    query_grpc: u16,
+}
+
+fn configuration(ports: &Ports, tls: Option<&ReceiverTls>) -> String {
+    let Ports { grpc, http, query, query_grpc } = ports;
+    let tls = tls.map_or_else(String::new, receiver_tls);
     format!(
         "\
 service:
@@ -164,13 +196,21 @@ extensions:
 receivers:
   otlp:
     protocols:
-      grpc: {{endpoint: \"127.0.0.1:{grpc}\"}}
-      http: {{endpoint: \"127.0.0.1:{http}\"}}
+      grpc: {{endpoint: \"127.0.0.1:{grpc}\"{tls}}}
+      http: {{endpoint: \"127.0.0.1:{http}\"{tls}}}
 exporters:
   jaeger_storage_exporter: {{trace_storage: memory}}
 ",
         max = MAX_TRACES + 1
     )
+}
+
+/// What follows the endpoint of a receiver.
+fn receiver_tls(tls: &ReceiverTls) -> String {
+    let file = |key: &str, path: &Path| format!("{key}: {:?}", path.display().to_string());
+    let mut fields = vec![file("cert_file", &tls.certificate), file("key_file", &tls.key)];
+    fields.extend(tls.client_authority.iter().map(|path| file("client_ca_file", path)));
+    format!(", tls: {{{}}}", fields.join(", "))
 }
 
 /// A span as Jaeger has it.
