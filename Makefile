@@ -27,10 +27,11 @@ demo-down: ## Ends a demo that was left running
 
 test: lint unit ## Everything: formatting, lints, documentation, unit tests, tests on a real control plane
 
-lint: ## Formatting, lints and documentation without warnings
+lint: ## Formatting, lints and documentation without warnings; licences and sources of dependencies
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
+	tests/deny.sh
 
 unit: ## All tests; the control plane is built once and cached outside the checkout
 	tests/testbed/build.sh
