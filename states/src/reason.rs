@@ -42,6 +42,8 @@ pub enum Reason {
     NodesJoining,
     /// More replicas are wanted than there were, and they come up.
     ScalingUp,
+    /// Instances that had been ready before are brought up again.
+    InstancesReturning,
     /// Every desired instance runs the current revision and is available.
     AllInstancesReady,
     /// A pod was refused at admission.
@@ -70,7 +72,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Reason; 30] = [
+    pub const ALL: [Reason; 31] = [
         Reason::Applying,
         Reason::InvalidSpec,
         Reason::SecretNotFound,
@@ -89,6 +91,7 @@ impl Reason {
         Reason::RollingUpdate,
         Reason::NodesJoining,
         Reason::ScalingUp,
+        Reason::InstancesReturning,
         Reason::AllInstancesReady,
         Reason::AdmissionRefused,
         Reason::ImagePullFailed,
@@ -124,6 +127,7 @@ impl Reason {
             Reason::RollingUpdate => "RollingUpdate",
             Reason::NodesJoining => "NodesJoining",
             Reason::ScalingUp => "ScalingUp",
+            Reason::InstancesReturning => "InstancesReturning",
             Reason::AllInstancesReady => "AllInstancesReady",
             Reason::AdmissionRefused => "AdmissionRefused",
             Reason::ImagePullFailed => "ImagePullFailed",
@@ -176,7 +180,14 @@ impl Reason {
 
     /// Whether it says why instances are coming up.
     pub(crate) const fn explains_rolling(self) -> bool {
-        matches!(self, Reason::InstancesStarting | Reason::RollingUpdate | Reason::NodesJoining | Reason::ScalingUp)
+        matches!(
+            self,
+            Reason::InstancesStarting
+                | Reason::RollingUpdate
+                | Reason::NodesJoining
+                | Reason::ScalingUp
+                | Reason::InstancesReturning
+        )
     }
 
     /// Whether a phase on the way may rest there for ever because the spec says so.

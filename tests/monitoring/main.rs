@@ -248,8 +248,3 @@ async fn builds(bed: &Bed) -> Result<()> {
     std::fs::write(&path, rule["spec"].to_string())?;
     promtool(&["check", "rules", path.to_str().context("the path is text")?], "").await
 }
-
-/// Long enough for every target to be scraped twice.
-async fn two_scrapes() {
-    tokio::time::sleep(INTERVAL * 2 + Duration::from_millis(300)).await;
-}

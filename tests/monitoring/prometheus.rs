@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lmcache_testbed::Program;
@@ -96,6 +96,12 @@ impl Prometheus {
             tokio::time::sleep(INTERVAL / 4).await;
         }
         Ok(())
+    }
+
+    /// Waits until every target was scraped twice from now on.
+    pub async fn two_scrapes(&self) -> Result<()> {
+        let first = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+        self.until(&format!("min(timestamp(up)) > {}", first + INTERVAL.as_secs_f64())).await
     }
 
     /// The rules as it has loaded and evaluated them.

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 
 use crate::common::{Bed, engine};
 use crate::prometheus::Prometheus;
-use crate::two_scrapes;
 
 /// The engine that serves, and that the Engine dashboard shows.
 pub const ENGINE: &str = "serving";
@@ -35,8 +34,8 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// A coordinator gets Ready; one engine gets Ready and is updated twice; one cannot pull its image; one never gets on; one finds somebody else's
-    /// object in its place; and the API server restarts.
+    /// A coordinator gets Ready; one engine gets Ready and is updated twice; one cannot pull its image; one never gets on; one
+    /// finds somebody else's object in its place; and the API server restarts.
     pub async fn play(bed: &Bed, prometheus: &Prometheus) -> Result<Self> {
         let from = seconds();
         for node in ["gpu-1", "gpu-2"] {
@@ -61,12 +60,12 @@ impl Scenario {
         let coordinators = harness.for_kind::<LMCacheCoordinator>();
         coordinators.apply_fixture(&coordinator(COORDINATOR)).await?;
         coordinators.wait_ready(COORDINATOR).await?;
-        two_scrapes().await;
+        prometheus.two_scrapes().await?;
         for rollout in 1..=2 {
             let change = json!({"spec": {"env": [{"name": "ROLLOUT", "value": rollout.to_string()}]}});
             harness.patch(ENGINE, change).await?;
             traces.push(trace_of(&harness.wait_ready(ENGINE).await?)?);
-            two_scrapes().await;
+            prometheus.two_scrapes().await?;
         }
         vllm_pods(&harness).await?;
         prometheus.until("sum(lmcache_operator_webhook_requests_total) >= 2").await?;
@@ -80,7 +79,7 @@ impl Scenario {
         }
         // Nothing should have to be written while the API server is away.
         growing.store(false, Ordering::Relaxed);
-        two_scrapes().await;
+        prometheus.two_scrapes().await?;
         bed.cluster.restart_apiserver().await?;
         bed.cluster.wait_ready().await?;
         growing.store(true, Ordering::Relaxed);
@@ -88,7 +87,7 @@ impl Scenario {
         prometheus.until("lmcache_operator_watch_restarts_total > 0").await?;
         prometheus.until(r#"lmcache_operator_engine_phase{name="impatient", phase="Degraded"} == 1"#).await?;
         prometheus.until(r#"lmcache_operator_engine_phase{name="broken", phase="Degraded"} == 1"#).await?;
-        two_scrapes().await;
+        prometheus.two_scrapes().await?;
         Ok(Scenario { harness, from, to: seconds(), traces })
     }
 

@@ -38,6 +38,8 @@ pub async fn a_joining_node_is_rolling_and_not_degraded<K: EngineKind>() -> Resu
 fn assert_lost_and_healed<K: Kind>(recording: &Recording<K>) {
     let mut phases = recording.phases();
     if phases.ends_with(&[Degraded, Rolling, Ready]) {
+        let returning = &recording.steps()[phases.len() - 3];
+        assert_eq!(returning.reason, Reason::InstancesReturning.as_str(), "{}", recording.timeline());
         phases.remove(phases.len() - 2);
     }
     assert_eq!(phases, [Pending, Reconciled, Rolling, Ready, Degraded, Ready], "{}", recording.timeline());

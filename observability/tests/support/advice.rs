@@ -37,7 +37,9 @@ pub const fn advice(reason: Reason) -> &'static str {
         Reason::NoMatchingNodes => {
             "Compare `spec.nodeSelector` with the labels of the nodes (`kubectl get nodes --show-labels`)."
         }
-        Reason::NodesJoining | Reason::ScalingUp => "Nothing, unless it stays: then as for `InstancesStarting`.",
+        Reason::NodesJoining | Reason::ScalingUp | Reason::InstancesReturning => {
+            "Nothing, unless it stays: then as for `InstancesStarting`."
+        }
         Reason::AdmissionRefused => {
             "The message has the API server's words: create the RuntimeClass, or change Pod Security or the quota of the namespace."
         }

@@ -111,6 +111,9 @@ fn rolling_reason(record: &PhaseRecord, observation: &Observation) -> Reason {
     if record.phase == Phase::Ready && template_changed(observation) {
         return Reason::RollingUpdate;
     }
+    if fell_from_ready(record) && !desired_changed(observation) {
+        return Reason::InstancesReturning;
+    }
     let replicas = observation.wording == Wording::Replicas;
     // Those that serve already are of this revision: the others are added to them.
     if replicas && observation.instances.iter().any(|it| serves(it) && it.was_ready) {
@@ -122,6 +125,11 @@ fn rolling_reason(record: &PhaseRecord, observation: &Observation) -> Reason {
     // Where none was wanted, there is none to be replaced.
     let told = told.map(|told| if replicas && observation.previous.desired == 0 { more_wanted } else { told });
     told.unwrap_or(if record.phase == Phase::Ready { more_wanted } else { Reason::InstancesStarting })
+}
+
+/// Whether the trouble came upon a rollout that was over.
+fn fell_from_ready(record: &PhaseRecord) -> bool {
+    record.phase == Phase::Degraded && record.phase_transitions.last().is_some_and(|step| step.from == Phase::Ready)
 }
 
 /// Whether fewer instances than before are of the current revision though no more are wanted: somebody changed the template

@@ -126,6 +126,28 @@ fn a_lost_instance_degrades_and_heals() {
 }
 
 #[test]
+fn a_lost_instance_that_starts_anew_returns_and_joins_nothing() {
+    let mut engine = Engine::ready(2);
+    let lost = Instance { ready: false, ..instance(1) };
+    assert_eq!(path(&engine.sees(&running(vec![instance(0), lost])).steps), [(Degraded, "InstanceLost")]);
+    // It serves, and the workload controller has not counted it yet.
+    let mut returning = settled(2);
+    returning.workload.iter_mut().for_each(|it| (it.ready, it.available) = (1, 1));
+    assert_eq!(path(&engine.sees(&returning).steps), [(Rolling, "InstancesReturning")]);
+    assert_eq!(path(&engine.sees(&returning).steps), [], "said once, it stays");
+    assert_eq!(path(&engine.sees(&settled(2)).steps), [(Ready, "AllInstancesReady")]);
+}
+
+#[test]
+fn a_node_that_joins_while_an_instance_is_lost_is_told_as_such() {
+    let mut engine = Engine::ready(2);
+    let lost = Instance { ready: false, ..instance(1) };
+    engine.sees(&running(vec![instance(0), lost]));
+    let joined = engine.sees(&running(vec![instance(0), instance(1), starting(2)]));
+    assert_eq!(path(&joined.steps), [(Rolling, "NodesJoining")]);
+}
+
+#[test]
 fn keeps_serving_when_the_new_spec_is_invalid() {
     let mut engine = Engine::ready(2);
     let broken = Observation { generation: 2, workload: settled(2).workload, ..invalid() };
