@@ -65,7 +65,7 @@ uninstall: ## Deletes the CRDs, and with them every engine
 	kubectl delete --ignore-not-found -k crds/manifests
 
 deploy: ## Applies CRDs, RBAC and the operator to the cluster that KUBECONFIG names
-	kubectl kustomize deploy/base | kubectl apply --server-side -f -
+	kubectl apply --server-side -k deploy/base
 
 undeploy: ## Deletes what deploy applied
-	kubectl kustomize deploy/base | kubectl delete --ignore-not-found -f -
+	kubectl delete --ignore-not-found -k deploy/base

@@ -12,7 +12,7 @@ type Meant = (&'static str, &'static str, &'static str);
 const EVERYWHERE: &[Meant] = &[
     ("status.trace", "added", "observability.md"),
     ("categories", "value", "`kubectl get lmcache` lists all kinds"),
-    ("printerColumns", "value", "phases.md: REASON, and UPDATED and MESSAGE with -o wide"),
+    ("printerColumns", "value", "docs/phases.md: REASON, and UPDATED and MESSAGE with -o wide"),
     ("crdAnnotations", "value", "not made by controller-gen"),
     // D17: bounds.
     ("spec.prometheus.port", "minimum", "D17"),
@@ -22,15 +22,15 @@ const EVERYWHERE: &[Meant] = &[
     // D62: digests.
     ("spec.image.digest", "added", "D62"),
     // Fields of our own.
-    ("spec.progressDeadlineSeconds", "added", "phases.md: progress deadline"),
-    // Status: phases.md, D74.
-    ("status", "default", "phases.md: Pending from the first moment, without a write"),
-    ("status.phase", "enum", "phases.md"),
-    ("status.phase", "default", "phases.md"),
-    ("status.reason", "added", "phases.md"),
-    ("status.message", "added", "phases.md"),
-    ("status.phaseTransitions", "added", "phases.md"),
-    ("status.lastProgressTime", "added", "phases.md"),
+    ("spec.progressDeadlineSeconds", "added", "docs/phases.md: progress deadline"),
+    // Status: docs/phases.md, D74.
+    ("status", "default", "docs/phases.md: Pending from the first moment, without a write"),
+    ("status.phase", "enum", "docs/phases.md"),
+    ("status.phase", "default", "docs/phases.md"),
+    ("status.reason", "added", "docs/phases.md"),
+    ("status.message", "added", "docs/phases.md"),
+    ("status.phaseTransitions", "added", "docs/phases.md"),
+    ("status.lastProgressTime", "added", "docs/phases.md"),
     ("status.endpointsTruncated", "added", "D74"),
 ];
 
@@ -60,14 +60,14 @@ const ENGINES: &[Meant] = &[
     // Fields of our own.
     ("spec.networkPolicy", "added", "D84"),
     ("spec.probes", "added", "D82"),
-    // Status: phases.md, D81.
+    // Status: docs/phases.md, D81.
     ("status.desiredInstances", "default", "D81"),
     ("status.readyInstances", "default", "D81"),
-    ("status.updatedInstances", "added", "phases.md"),
-    ("status.availableInstances", "added", "phases.md"),
+    ("status.updatedInstances", "added", "docs/phases.md"),
+    ("status.availableInstances", "added", "docs/phases.md"),
     ("status.cache", "added", "observability.md"),
-    ("status.endpoints[].revision", "added", "phases.md: instances of the current revision"),
-    ("status.endpoints[].lostSince", "added", "phases.md: lost instances"),
+    ("status.endpoints[].revision", "added", "docs/phases.md: instances of the current revision"),
+    ("status.endpoints[].lostSince", "added", "docs/phases.md: lost instances"),
 ];
 
 const CACHE_BLEND: &[Meant] = &[
@@ -90,12 +90,12 @@ const COORDINATOR: &[Meant] = &[
     // D76: what the server can do.
     ("spec.hashAlgorithm", "added", "D76"),
     ("spec.enableBlendLookup", "added", "D76"),
-    // Status: phases.md, D81.
+    // Status: docs/phases.md, D81.
     ("status.replicas", "default", "D81"),
     ("status.readyReplicas", "default", "D81"),
-    ("status.updatedReplicas", "added", "phases.md"),
-    ("status.availableReplicas", "added", "phases.md"),
-    ("status.endpoints", "added", "phases.md: instances of every kind"),
+    ("status.updatedReplicas", "added", "docs/phases.md"),
+    ("status.availableReplicas", "added", "docs/phases.md"),
+    ("status.endpoints", "added", "docs/phases.md: instances of every kind"),
 ];
 
 /// What is compared of a field, beside whether it exists.

@@ -25,23 +25,21 @@ mod outage;
 mod replicas;
 mod rotation;
 mod server;
+mod shipped;
 mod skipped;
 mod storm;
 mod unknown;
 mod validating;
 mod vllm;
 
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use common::{Bed, Operator, engine, stored};
 use kube::api::PostParams;
 use lmcache_crds::LMCacheEngine;
 use lmcache_testbed::{Cluster, ClusterOptions};
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
 use tokio::sync::OnceCell;
 
 /// A control plane with definitions that check nothing, so that whatever is refused is refused by the webhook, and with an
@@ -115,21 +113,4 @@ async fn shared() -> &'static (Bed, Operator) {
         anyhow::Ok((bed, operator))
     };
     SHARED.get_or_try_init(start).await.unwrap()
-}
-
-/// Whether kubectl succeeds, and all that it prints: warnings are on standard error.
-async fn kubectl(cluster: &Cluster, args: &[&str], input: &str) -> Result<(bool, String)> {
-    let mut child = Command::new(cluster.kubectl_path())
-        .arg("--kubeconfig")
-        .arg(cluster.admin_kubeconfig_path())
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
-    child.stdin.take().context("stdin is piped")?.write_all(input.as_bytes()).await?;
-    let output = child.wait_with_output().await?;
-    let text = [output.stdout, output.stderr].concat();
-    Ok((output.status.success(), String::from_utf8(text)?))
 }

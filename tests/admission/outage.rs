@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::common::engine;
-use crate::{Bed, invalid, is_let_in, kubectl, lenient_bed, operator_by_url, start_with_webhooks};
+use crate::{Bed, invalid, is_let_in, lenient_bed, operator_by_url, start_with_webhooks};
 
 /// A pod that both injectors are asked about.
 fn pod(name: &str) -> String {
@@ -22,7 +22,7 @@ fn pod(name: &str) -> String {
 async fn accepts(bed: &Bed, when: &str, engine: String) {
     for (kind, object) in [("engine", engine), ("pod", pod(when))] {
         let begun = Instant::now();
-        let (accepted, text) = kubectl(&bed.cluster, &["apply", "-f", "-"], &object).await.unwrap();
+        let (accepted, text) = bed.cluster.kubectl_says(&["apply", "-f", "-"], &object).await.unwrap();
         assert!(accepted, "{kind} while the operator is {when}: {text}");
         println!("{kind} while the operator is {when}: accepted after {:?}", begun.elapsed());
         assert!(begun.elapsed() < Duration::from_secs(15), "{kind} while {when}: {:?}", begun.elapsed());
@@ -56,7 +56,7 @@ async fn switched_off_nothing_is_served_and_nothing_is_registered() {
     let operator = bed.operator("manager", &["--webhook-url=https://127.0.0.1:0"]).await.unwrap();
     accepts(&bed, "without", invalid("without")).await;
     let (_, text) =
-        kubectl(&bed.cluster, &["get", "secrets,validatingwebhookconfigurations", "-o", "name"], "").await.unwrap();
+        bed.cluster.kubectl_says(&["get", "secrets,validatingwebhookconfigurations", "-o", "name"], "").await.unwrap();
     assert!(!text.contains("lmcache-operator"), "{text}");
     assert!(!operator.program.log().contains("Serving webhooks"), "{}", operator.program.log());
     bed.cluster.stop().await;

@@ -14,8 +14,8 @@ use lmcache_operator::admission::injection::{Injector, SkipReason};
 use serde_json::{Value, json};
 
 use crate::common::{Bed, Operator, engine};
+use crate::shared;
 use crate::vllm::{args, connection, counter, create, is_injected, pod, pod_resource, pod_with, skip_reason, until};
-use crate::{kubectl, shared};
 
 /// A pod that is not connected as it asks for.
 pub struct Row {
@@ -187,7 +187,7 @@ async fn counted(operator: &Operator, row: &Row) -> Result<u64> {
 async fn check(bed: &Bed, operator: &Operator, namespace: &str, other: &str, row: &Row) -> Result<()> {
     let before = counted(operator, row).await?;
     let pod: Value = serde_json::from_str(&row.pod().to_string().replace("__OTHER__", other))?;
-    let (admitted, text) = kubectl(&bed.cluster, &["apply", "-n", namespace, "-f", "-"], &pod.to_string()).await?;
+    let (admitted, text) = bed.cluster.kubectl_says(&["apply", "-n", namespace, "-f", "-"], &pod.to_string()).await?;
     ensure!(admitted, "it was refused: {text}");
     let warning = text.lines().find(|line| line.starts_with("Warning: ") && line.contains(row.hint));
     let warning = warning.with_context(|| format!("no warning of {:?} in {text}", row.hint))?;
@@ -292,7 +292,7 @@ async fn a_dry_run_is_answered_the_same_and_leaves_no_event() {
     };
     let apply = ["apply", "--server-side", "-n", namespace, "-f", "-"];
     let dry = [apply.as_slice(), &["--dry-run=server", "-o", "json"]].concat();
-    let (admitted, text) = kubectl(&bed.cluster, &dry, &owned(&tried).to_string()).await.unwrap();
+    let (admitted, text) = bed.cluster.kubectl_says(&dry, &owned(&tried).to_string()).await.unwrap();
     assert!(admitted && text.contains("Warning: lmcache injection skipped (engine-not-found)"), "{text}");
     assert!(text.contains(r#""lmcache.ai/lmcache-skip-reason": "engine-not-found""#), "{text}");
 

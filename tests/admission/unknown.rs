@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Bed, engine};
 use crate::vllm::{args, create, is_injected, pod, skip_reason, until};
-use crate::{kubectl, lenient_bed, operator_by_url};
+use crate::{lenient_bed, operator_by_url};
 
 /// It does not lead, and watches no namespace that anything is in.
 const FLAGS: [&str; 2] = ["--leader-elect", "--watch-namespaces=elsewhere"];
@@ -74,7 +74,7 @@ async fn an_engine_that_no_cache_knows_is_read_once() {
     connected(&bed, "blank", &json!({"kv-transfer-config.json": ""})).await.unwrap();
     for name in ["keyless", "blank"] {
         let pod = pod(Injector::LmCache, name, name).to_string();
-        let (admitted, text) = kubectl(&bed.cluster, &["apply", "-f", "-", "-o", "json"], &pod).await.unwrap();
+        let (admitted, text) = bed.cluster.kubectl_says(&["apply", "-f", "-", "-o", "json"], &pod).await.unwrap();
         assert!(admitted && text.contains("Warning: lmcache injection skipped (config-key-missing)"), "{text}");
         assert!(text.contains(r#""lmcache.ai/lmcache-skip-reason": "config-key-missing""#), "{text}");
     }
@@ -91,7 +91,7 @@ async fn an_engine_that_no_cache_knows_is_read_once() {
     let blind = blind.await.unwrap();
     assert_eq!(skip_reason(&blind, Injector::LmCache), Some("internal-error"), "{blind:#}");
     let pod = pod(Injector::LmCache, "blind", "fresh").to_string();
-    let (admitted, text) = kubectl(&bed.cluster, &["apply", "-f", "-"], &pod).await.unwrap();
+    let (admitted, text) = bed.cluster.kubectl_says(&["apply", "-f", "-"], &pod).await.unwrap();
     assert!(admitted && text.contains("Warning: lmcache injection skipped (internal-error)"), "{text}");
     assert!(text.contains("cannot read LMCacheEngine default/fresh"), "{text}");
     tokio::time::sleep(Duration::from_millis(100)).await;

@@ -4,11 +4,11 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::common::engine;
-use crate::{WRONG, invalid, kubectl, shared};
+use crate::{WRONG, invalid, shared};
 
 async fn apply(flags: &[&str], object: &str) -> (bool, String) {
     let (bed, _) = shared().await;
-    kubectl(&bed.cluster, &[&["apply", "-f", "-"], flags].concat(), object).await.unwrap()
+    bed.cluster.kubectl_says(&[&["apply", "-f", "-"], flags].concat(), object).await.unwrap()
 }
 
 fn coordinator(name: &str, spec: &Value) -> String {
@@ -24,7 +24,7 @@ async fn a_wrong_resource_is_refused_with_its_field() {
         assert!(text.contains(&expected), "{flags:?}: want {expected:?} in\n{text}");
     }
     let (bed, _) = shared().await;
-    let (found, text) = kubectl(&bed.cluster, &["get", "lmc", "wrong"], "").await.unwrap();
+    let (found, text) = bed.cluster.kubectl_says(&["get", "lmc", "wrong"], "").await.unwrap();
     assert!(!found, "{text}");
 }
 
@@ -92,7 +92,7 @@ async fn an_old_error_keeps_nobody_from_changing_the_rest() {
     let patch = async |patch: Value, flags: &[&str]| {
         let patch = patch.to_string();
         let args = [&["patch", "lmc", "old", "--type=merge", "-p", &patch], flags].concat();
-        kubectl(&bed.cluster, &args, "").await.unwrap()
+        bed.cluster.kubectl_says(&args, "").await.unwrap()
     };
     let (accepted, text) = patch(json!({"spec": {"logLevel": "DEBUG"}}), &[]).await;
     let expected = format!("Warning: the resource was invalid before and still is: {WRONG}");
@@ -106,7 +106,7 @@ async fn an_old_error_keeps_nobody_from_changing_the_rest() {
     let (accepted, text) = patch(json!({"metadata": {"finalizers": ["test.lmcache.ai/held"]}}), &[]).await;
     assert!(accepted, "{text}");
     let delete = ["delete", "lmc", "old", "--wait=false"];
-    assert!(kubectl(&bed.cluster, &delete, "").await.unwrap().0);
+    assert!(bed.cluster.kubectl_says(&delete, "").await.unwrap().0);
     let (accepted, text) = patch(json!({"metadata": {"finalizers": null}}), &[]).await;
     assert!(accepted, "{text}");
 }

@@ -27,6 +27,10 @@ fn shipped(kind: &str) -> Value {
         service["name"] = format!("lmcache-operator-{}", service["name"].as_str().unwrap()).into();
         assert_eq!(service["namespace"], "system");
         service["namespace"] = NAMESPACE.into();
+        if let Some(own) = webhook.pointer_mut("/namespaceSelector/matchExpressions/0/values/2") {
+            assert_eq!(*own, "system");
+            *own = NAMESPACE.into();
+        }
     }
     object
 }

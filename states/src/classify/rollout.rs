@@ -47,7 +47,7 @@ pub(super) fn reported(observation: &Observation) -> Option<&Workload> {
     observation.workload.as_ref().filter(|workload| workload.observed)
 }
 
-/// The guard of Ready (phases.md, rule 2): the controller has observed the present generation, every desired instance is
+/// The guard of Ready (docs/phases.md, rule 2): the controller has observed the present generation, every desired instance is
 /// updated and available, and the instances themselves say the same. Caches of pods and workloads lag differently, so
 /// neither is believed alone.
 pub(super) fn is_complete(observation: &Observation) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -166,7 +166,23 @@ impl Cluster {
         self.kubectl_with(args, "").await
     }
 
+    /// Runs kubectl as an administrator with an input; whether it succeeds, and all that it prints: warnings are on standard
+    /// error.
+    pub async fn kubectl_says(&self, args: &[&str], input: &str) -> Result<(bool, String)> {
+        let output = self.kubectl_output(args, input).await?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok((output.status.success(), String::from_utf8(text)?))
+    }
+
     async fn kubectl_with(&self, args: &[&str], input: &str) -> Result<String> {
+        let output = self.kubectl_output(args, input).await?;
+        if !output.status.success() {
+            bail!("kubectl {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    async fn kubectl_output(&self, args: &[&str], input: &str) -> Result<Output> {
         let mut child = Command::new(self.kubectl_path())
             .arg("--kubeconfig")
             .arg(self.admin_kubeconfig_path())
@@ -179,11 +195,7 @@ impl Cluster {
         if let Some(mut stdin) = child.stdin.take() {
             stdin.write_all(input.as_bytes()).await?;
         }
-        let output = child.wait_with_output().await?;
-        if !output.status.success() {
-            bail!("kubectl {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(String::from_utf8(output.stdout)?)
+        Ok(child.wait_with_output().await?)
     }
 
     /// Sets (`Some`) or removes (`None`) an annotation of a live pod, which steers it at once; see [`annotation`].
