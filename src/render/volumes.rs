@@ -6,8 +6,9 @@ use super::adapter::{KEY_DIRECTORY, MASTER_KEY};
 use super::context::Context;
 
 /// Volume that shares `/dev/shm` with the node.
-const SHARED_MEMORY: &str = "lmcache-dev-shm";
-const SHARED_MEMORY_PATH: &str = "/dev/shm";
+pub const SHARED_MEMORY: &str = "lmcache-dev-shm";
+/// Where it is, on the node and in containers.
+pub const SHARED_MEMORY_PATH: &str = "/dev/shm";
 /// Volume with the master key of the second level.
 const MASTER_KEY_VOLUME: &str = "l2-master-key";
 /// Read by its owner only (0400).

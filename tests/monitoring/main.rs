@@ -16,8 +16,6 @@ mod prometheus;
 mod queries;
 mod scenario;
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use lmcache_testbed::jaeger::Jaeger;
 use serde_json::Value;
@@ -25,7 +23,7 @@ use serde_json::Value;
 use common::{Bed, project};
 use panels::{Choice, Dashboard, Target, dashboard};
 use picture::Drawn;
-use prometheus::{INTERVAL, OPERATOR_NAMESPACE, Prometheus, Series, promtool};
+use prometheus::{OPERATOR_NAMESPACE, Prometheus, Series, promtool};
 use scenario::{COORDINATOR, ENGINE, Scenario};
 
 /// Panels that the scenario gives nothing to show, although the operator exposes what they ask for.

@@ -152,6 +152,9 @@ fn a_name_that_is_still_to_be_made_is_judged_by_its_beginning() {
     assert!(!generated("1-").allowed);
 }
 
+const EVERY_NODE: &str = "spec.nodeSelector: has no default with gpuVendor amd, so that every node gets an instance, with a GPU or without; select the nodes that have one";
+const OTHER_MEMORY: &str = "spec.volumeMounts: what is at /dev/shm is not the /dev/shm of the node, through which engine and vLLM exchange data; mount that one, or leave it to the operator";
+
 #[rstest]
 #[case::host_ipc(
     LMC, json!({"hostIPC": true}), &["spec.hostIPC: has no effect while isolatedIPC is true, as is the default with gpuVendor nvidia"]
@@ -160,11 +163,32 @@ fn a_name_that_is_still_to_be_made_is_judged_by_its_beginning() {
     LMC, json!({"hostIPC": true, "isolatedIPC": true}), &["spec.hostIPC: has no effect while isolatedIPC is true"]
 )]
 #[case::host_ipc_alone(LMC, json!({"hostIPC": true, "isolatedIPC": false}), &[])]
-#[case::host_ipc_on_amd(LMC, json!({"hostIPC": true, "gpuVendor": "amd"}), &[])]
+#[case::host_ipc_on_amd(LMC, json!({"hostIPC": true, "gpuVendor": "amd", "nodeSelector": {}}), &[])]
 #[case::host_ipc_of_a_kind_without_isolation(CBE, json!({"hostIPC": true}), &[])]
 #[case::isolated_on_amd(
-    LMC, json!({"gpuVendor": "amd", "isolatedIPC": true}),
+    LMC, json!({"gpuVendor": "amd", "isolatedIPC": true, "nodeSelector": {"amd.com/gpu": "true"}}),
     &["spec.isolatedIPC: is made for gpuVendor nvidia and does not work on amd; leave it unset"]
+)]
+#[case::amd_everywhere(LMC, json!({"gpuVendor": "amd"}), &[EVERY_NODE])]
+#[case::cache_blend_on_amd_everywhere(CBE, json!({"gpuVendor": "amd"}), &[EVERY_NODE])]
+#[case::amd_by_affinity(LMC, json!({"gpuVendor": "amd", "affinity": {}}), &[])]
+#[case::memory_of_its_own(
+    LMC,
+    json!({"isolatedIPC": false, "volumes": [{"name": "shm", "emptyDir": {}}], "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}),
+    &[OTHER_MEMORY]
+)]
+#[case::a_volume_in_the_place_of_ours(
+    CBE, json!({"volumes": [{"name": "lmcache-dev-shm", "emptyDir": {}}]}), &[OTHER_MEMORY]
+)]
+#[case::memory_of_the_node(
+    CBE,
+    json!({"volumes": [{"name": "shm", "hostPath": {"path": "/dev/shm/"}}], "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}),
+    &[]
+)]
+#[case::memory_that_nobody_shares(
+    LMC,
+    json!({"volumes": [{"name": "shm", "emptyDir": {}}], "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}),
+    &[]
 )]
 #[case::flag(
     LMC, json!({"extraArgs": ["--verbose", "--port", "7000"]}),

@@ -1,8 +1,11 @@
 //! What is legal but surely not meant. One line each, as the API server passes them on to kubectl.
 
-use lmcache_crds::{CacheBlendEngine, GpuVendor, InjectionSpec, LMCacheCoordinator, LMCacheEngine, WorkloadSpec};
+use lmcache_crds::{
+    CacheBlendEngine, EngineSpec, GpuVendor, InjectionSpec, LMCacheCoordinator, LMCacheEngine, WorkloadSpec,
+};
 
 use super::flags::{COORDINATOR, ENGINE, contradictions};
+use crate::render::{SHARED_MEMORY, SHARED_MEMORY_PATH};
 
 /// A kind that has something to warn of, beside its advisories.
 pub(super) trait Warned {
@@ -24,7 +27,7 @@ impl Warned for LMCacheEngine {
                 "spec.isolatedIPC: is made for gpuVendor nvidia and does not work on amd; leave it unset".to_owned(),
             );
         }
-        warnings.extend(workload(&common.workload, common.prometheus_enabled(), ENGINE));
+        warnings.extend(engine(common, isolated));
         warnings.extend(payload(self.spec.injection.as_ref()));
         warnings
     }
@@ -33,7 +36,7 @@ impl Warned for LMCacheEngine {
 impl Warned for CacheBlendEngine {
     fn warnings(&self) -> Vec<String> {
         let common = &self.spec.common;
-        let mut warnings = workload(&common.workload, common.prometheus_enabled(), ENGINE);
+        let mut warnings = engine(common, false);
         warnings.extend(payload(self.spec.injection.as_ref().map(|injection| &injection.common)));
         warnings
     }
@@ -42,6 +45,38 @@ impl Warned for CacheBlendEngine {
 impl Warned for LMCacheCoordinator {
     fn warnings(&self) -> Vec<String> {
         workload(&self.spec.workload, self.spec.prometheus_enabled(), COORDINATOR)
+    }
+}
+
+fn engine(common: &EngineSpec, isolated: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let spec = &common.workload;
+    if common.gpu_vendor == Some(GpuVendor::Amd) && spec.node_selector.is_none() && spec.affinity.is_none() {
+        let text = "spec.nodeSelector: has no default with gpuVendor amd, so that every node gets an instance, with a GPU or \
+                    without; select the nodes that have one";
+        warnings.push(text.to_owned());
+    }
+    if !isolated && common.host_ipc != Some(true) && hides_shared_memory(spec) {
+        let text = "spec.volumeMounts: what is at /dev/shm is not the /dev/shm of the node, through which engine and vLLM \
+                    exchange data; mount that one, or leave it to the operator";
+        warnings.push(text.to_owned());
+    }
+    warnings.extend(workload(spec, common.prometheus_enabled(), ENGINE));
+    warnings
+}
+
+/// Whether a mount or volume of the user takes the place of the operator's, and is something else (D79).
+fn hides_shared_memory(spec: &WorkloadSpec) -> bool {
+    let (mut mounts, mut volumes) = (spec.volume_mounts.iter().flatten(), spec.volumes.iter().flatten());
+    let of_node = |name: &str| {
+        let mut named = spec.volumes.iter().flatten().filter(|volume| volume.name == name);
+        named.any(|volume| {
+            volume.host_path.as_ref().is_some_and(|it| it.path.trim_end_matches('/') == SHARED_MEMORY_PATH)
+        })
+    };
+    match mounts.find(|mount| mount.mount_path == SHARED_MEMORY_PATH) {
+        Some(mount) => !of_node(&mount.name),
+        None => volumes.any(|volume| volume.name == SHARED_MEMORY),
     }
 }
 
