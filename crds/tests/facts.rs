@@ -22,6 +22,7 @@ const EVERYWHERE: &[Meant] = &[
     // D62: digests.
     ("spec.image.digest", "added", "D62"),
     // Fields of our own.
+    ("spec.podSecurityContext", "added", "D60"),
     ("spec.progressDeadlineSeconds", "added", "docs/phases.md: progress deadline"),
     // Status: docs/phases.md, D74.
     ("status", "default", "docs/phases.md: Pending from the first moment, without a write"),

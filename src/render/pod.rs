@@ -23,6 +23,7 @@ pub(super) fn template(
         affinity: workload.affinity.clone(),
         tolerations: workload.tolerations.clone(),
         image_pull_secrets: workload.image_pull_secrets.clone(),
+        security_context: workload.pod_security_context.clone(),
         ..pod
     };
     for container in &mut spec.containers {
@@ -65,4 +66,23 @@ pub(super) fn ports<'n>(wanted: impl IntoIterator<Item = (&'n str, i32)>) -> Vec
         }
     }
     ports
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::ChildKind;
+    use super::super::testing::{object, spec};
+
+    #[test]
+    fn the_security_context_is_passed_through_and_is_not_there_unless_given() {
+        let rendered = |fields: Value| {
+            let daemonset = object(&spec(fields), ChildKind::DaemonSet, "c1");
+            daemonset["spec"]["template"]["spec"]["securityContext"].clone()
+        };
+        let given = json!({"fsGroup": 1000, "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+        assert_eq!(rendered(json!({"podSecurityContext": given})), given);
+        assert_eq!(rendered(json!({})), Value::Null);
+    }
 }

@@ -25,6 +25,7 @@ const ATOMIC_LISTS: &[(&str, &[&str])] = &[
         &["preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSchedulingIgnoredDuringExecution"],
     ),
     ("PodAffinityTerm", &["matchLabelKeys", "mismatchLabelKeys", "namespaces"]),
+    ("PodSecurityContext", &["supplementalGroups", "sysctls"]),
     ("Container", &["args", "command", "envFrom", "resizePolicy", "restartPolicyRules"]),
     ("ExecAction", &["command"]),
     ("HTTPGetAction", &["httpHeaders"]),

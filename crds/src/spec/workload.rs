@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, EnvVar, LocalObjectReference, ResourceRequirements, Toleration, Volume, VolumeMount,
+    Affinity, EnvVar, LocalObjectReference, PodSecurityContext, ResourceRequirements, Toleration, Volume, VolumeMount,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,11 @@ pub struct WorkloadSpec {
     /// PriorityClass of the pods. Default: the cluster's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
+
+    /// Security settings of the pods, passed through: user, groups, seccomp. Default none. A server that does not run as
+    /// root needs fsGroup to read the master key of l2Backend.serde.aesgcm (D60).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_security_context: Option<PodSecurityContext>,
 
     /// Arguments appended to the server's command line, one token each. Default none. They come last and so win over
     /// the operator's; a flag that has a field of its own belongs into that field, since probes, ports and Services
