@@ -82,7 +82,7 @@ where
 impl ApiRequestsLayer {
     /// The client span of a request, or none outside of a span.
     fn span(&self, method: &Method, uri: &Uri) -> Option<ClientSpan> {
-        let begun = Some(self.traces.begin()?);
+        let begun = self.traces.begin()?;
         let (traces, server) = (self.traces.clone(), Arc::clone(&self.server));
         Some(ClientSpan {
             begun,
@@ -118,7 +118,7 @@ impl Server {
 
 /// The span of a request; told when it is dropped, so also when nobody waits for the answer any longer.
 struct ClientSpan {
-    begun: Option<Begun>,
+    begun: Begun,
     traces: Traces,
     server: Arc<Server>,
     method: Method,
@@ -147,9 +147,7 @@ impl Outcome {
 
 impl Drop for ClientSpan {
     fn drop(&mut self) {
-        if let Some(begun) = self.begun.take() {
-            self.traces.end(&begun, client(&self.server, &self.method, self.uri.path(), self.outcome));
-        }
+        self.traces.end(&self.begun, client(&self.server, &self.method, self.uri.path(), self.outcome));
     }
 }
 

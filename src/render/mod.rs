@@ -39,7 +39,7 @@ pub use labels::{Application, COMPONENT, INSTANCE, MANAGED_BY, NAME, OPERATOR};
 pub use names::{
     connection as connection_name, credentials as credentials_name, metrics_service as metrics_service_name,
 };
-pub use volumes::{SHARED_MEMORY, SHARED_MEMORY_PATH};
+pub use volumes::{SHARED_MEMORY_PATH, arranges_shared_memory};
 
 use context::Context;
 

@@ -1,12 +1,13 @@
 //! Volumes of the engine pods and their mounts in the engine container.
 
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, KeyToPath, SecretVolumeSource, Volume, VolumeMount};
+use lmcache_crds::WorkloadSpec;
 
 use super::adapter::{KEY_DIRECTORY, MASTER_KEY};
 use super::context::Context;
 
 /// Volume that shares `/dev/shm` with the node.
-pub const SHARED_MEMORY: &str = "lmcache-dev-shm";
+const SHARED_MEMORY: &str = "lmcache-dev-shm";
 /// Where it is, on the node and in containers.
 pub const SHARED_MEMORY_PATH: &str = "/dev/shm";
 /// Volume with the master key of the second level.
@@ -54,10 +55,13 @@ fn mount(name: &str, path: &str, read_only: Option<bool>) -> VolumeMount {
 /// Engine and vLLM exchange data through the node's `/dev/shm`, unless they do without, share the node's IPC namespace
 /// anyway, or the user has arranged it. Volume and mount come together or not at all.
 fn shares_memory(context: &Context<'_>) -> bool {
-    let mounted =
-        context.spec.workload.volume_mounts.iter().flatten().any(|mount| mount.mount_path == SHARED_MEMORY_PATH);
-    let named = context.spec.workload.volumes.iter().flatten().any(|volume| volume.name == SHARED_MEMORY);
-    !context.isolated_ipc && !context.host_ipc() && !mounted && !named
+    !context.isolated_ipc && !context.host_ipc() && !arranges_shared_memory(&context.spec.workload)
+}
+
+/// Whether a volume or mount of the user takes the place of the operator's at `/dev/shm`.
+pub fn arranges_shared_memory(spec: &WorkloadSpec) -> bool {
+    let mounted = spec.volume_mounts.iter().flatten().any(|mount| mount.mount_path == SHARED_MEMORY_PATH);
+    mounted || spec.volumes.iter().flatten().any(|volume| volume.name == SHARED_MEMORY)
 }
 
 #[cfg(test)]

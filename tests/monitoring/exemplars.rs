@@ -33,7 +33,7 @@ pub async fn lead_to_traces(
         let traces: BTreeSet<&str> = kept.iter().map(|it| it.trace_id.as_str()).collect();
         println!("{family}: {} exemplars of {} traces", kept.len(), traces.len());
         for trace in traces {
-            let found = jaeger.wait_for(trace, span, DELIVERY, |spans| spans.iter().any(|it| it.name == span)).await;
+            let found = jaeger.wait_for_span(trace, span, DELIVERY).await;
             wrong.extend(found.err().map(|error| format!("{family}: {error:#}")));
         }
     }

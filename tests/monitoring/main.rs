@@ -227,10 +227,7 @@ async fn exposition_is_clean(address: &str, wrong: &mut Vec<String>) -> Result<(
 /// `kubectl kustomize deploy/monitoring` gives the dashboards and rules as they are in `observability/`.
 async fn builds(bed: &Bed) -> Result<()> {
     let folder = project().join("deploy/monitoring");
-    let output =
-        tokio::process::Command::new(bed.cluster.kubectl_path()).arg("kustomize").arg(&folder).output().await?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout)?;
+    let text = bed.cluster.kubectl(&["kustomize", folder.to_str().context("the path is text")?]).await?;
     let objects = text.split("\n---\n").map(serde_norway::from_str).collect::<Result<Vec<Value>, _>>()?;
     for name in ["fleet", "engine", "operator"] {
         let wanted = format!("lmcache-operator-dashboard-{name}");

@@ -27,6 +27,11 @@ pub struct Prometheus {
     address: String,
 }
 
+/// Now, in seconds since the epoch.
+pub fn seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |it| it.as_secs_f64())
+}
+
 /// A query's answer: series with their samples (seconds, value), those that are no number left out.
 #[derive(Clone, Debug)]
 pub struct Series {
@@ -100,8 +105,7 @@ impl Prometheus {
 
     /// Waits until every target was scraped twice from now on.
     pub async fn two_scrapes(&self) -> Result<()> {
-        let first = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
-        self.until(&format!("min(timestamp(up)) > {}", first + INTERVAL.as_secs_f64())).await
+        self.until(&format!("min(timestamp(up)) > {}", seconds() + INTERVAL.as_secs_f64())).await
     }
 
     /// The rules as it has loaded and evaluated them.

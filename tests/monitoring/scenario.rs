@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
@@ -14,7 +14,7 @@ use lmcache_harness::{Harness, Judgement};
 use serde_json::{Value, json};
 
 use crate::common::{Bed, engine};
-use crate::prometheus::Prometheus;
+use crate::prometheus::{Prometheus, seconds};
 
 /// The engine that serves, and that the Engine dashboard shows.
 pub const ENGINE: &str = "serving";
@@ -191,8 +191,4 @@ async fn foreign_workload(client: Client, namespace: &str, name: &str) -> Result
     }))?;
     Api::<DynamicObject>::namespaced_with(client, namespace, &kind).create(&PostParams::default(), &object).await?;
     Ok(())
-}
-
-fn seconds() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |it| it.as_secs_f64())
 }

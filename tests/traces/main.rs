@@ -81,9 +81,7 @@ impl Place {
 
     /// The same, once this span of it has arrived.
     async fn rollout_with(&self, trace: &RolloutTrace, name: &str) -> Result<Rollout> {
-        let holds = |spans: &[Span]| spans.iter().any(|span| span.name == name);
-        let spans = self.jaeger.wait_for(&trace.trace_id, name, DELIVERY, holds).await?;
-        Ok(Rollout { spans })
+        Ok(Rollout { spans: self.jaeger.wait_for_span(&trace.trace_id, name, DELIVERY).await? })
     }
 }
 
@@ -160,13 +158,18 @@ async fn metric(operator: &Operator, series: &str) -> Result<f64> {
 
 /// Polls until a metric is above zero.
 async fn counted(operator: &Operator, series: &str) -> Result<f64> {
+    rises(operator, series, 0.0).await
+}
+
+/// Polls until a metric is above what it was before.
+async fn rises(operator: &Operator, series: &str, before: f64) -> Result<f64> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         let value = metric(operator, series).await?;
-        if value > 0.0 {
+        if value > before {
             return Ok(value);
         }
-        ensure!(tokio::time::Instant::now() < deadline, "{series} stays 0:\n{}", operator.program.log());
+        ensure!(tokio::time::Instant::now() < deadline, "{series} stays {before}:\n{}", operator.program.log());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use lmcache_testbed::jaeger::{Jaeger, ReceiverTls, Span};
+use lmcache_harness::Harness;
+use lmcache_testbed::jaeger::{Jaeger, ReceiverTls};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -14,7 +15,7 @@ use tokio::sync::OnceCell;
 
 use crate::collector::{EXPORTED, FAILURES};
 use crate::common::Operator;
-use crate::{DELIVERY, NAME, PATIENCE, Place, counted, create, metric, place, slow, trace};
+use crate::{DELIVERY, NAME, Place, create, metric, place, rises, slow, trace};
 
 const TRUST: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
 const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE";
@@ -32,6 +33,14 @@ struct Secured {
     client: Pair,
     /// Signed by nobody they know.
     stranger: Pair,
+}
+
+impl Secured {
+    /// To the receiver that asks for a certificate, with this one.
+    fn shown<'a>(&'a self, pair: &'a Pair, protocol: &'a str) -> Way<'a> {
+        let files = vec![(TRUST, self.authority.as_path()), (CERTIFICATE, &pair.certificate), (KEY, &pair.key)];
+        Way { jaeger: &self.mutual, protocol, files }
+    }
 }
 
 /// Files of a certificate and its key.
@@ -94,27 +103,37 @@ impl Authority {
     }
 }
 
-/// Where to and how, as the environment says it, and the files that belong to it.
-fn environment(jaeger: &Jaeger, protocol: &str, files: &[(&'static str, &Path)]) -> Vec<(&'static str, String)> {
-    let endpoint = if protocol == "grpc" { jaeger.otlp_grpc() } else { jaeger.otlp_http() };
-    let mut all = vec![("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.to_owned())];
-    all.extend(files.iter().map(|(name, path)| (*name, path.display().to_string())));
-    all
+/// A receiver, how it is spoken to, and the files that are shown or trusted.
+struct Way<'a> {
+    jaeger: &'a Jaeger,
+    protocol: &'a str,
+    files: Vec<(&'static str, &'a Path)>,
 }
 
-fn borrowed<'a>(environment: &'a [(&'static str, String)]) -> Vec<(&'static str, &'a str)> {
-    environment.iter().map(|(name, value)| (*name, value.as_str())).collect()
+impl Way<'_> {
+    fn endpoint(&self) -> String {
+        if self.protocol == "grpc" { self.jaeger.otlp_grpc() } else { self.jaeger.otlp_http() }
+    }
+
+    /// An operator that exports this way, as its environment says.
+    async fn operator(&self, place: &Place, suite: &Harness) -> Result<Operator> {
+        let endpoint = self.endpoint();
+        let files: Vec<_> = self.files.iter().map(|(name, path)| (*name, path.display().to_string())).collect();
+        let mut all =
+            vec![("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()), ("OTEL_EXPORTER_OTLP_PROTOCOL", self.protocol)];
+        all.extend(files.iter().map(|(name, path)| (*name, path.as_str())));
+        place.operator(suite, &[], &all).await
+    }
 }
 
 /// A rollout arrives, and nothing of it is lost on the way.
-async fn ensure_arrives(prefix: &str, jaeger: &Jaeger, environment: &[(&'static str, String)]) -> Result<()> {
+async fn ensure_arrives(prefix: &str, way: &Way<'_>) -> Result<()> {
     let place = place().await;
     let suite = place.suite(prefix).await?;
-    let operator = place.operator(&suite, &[], &borrowed(environment)).await?;
+    let operator = way.operator(place, &suite).await?;
     create(&suite, &slow("0s", 0)).await?;
     let engine = suite.wait_ready(NAME).await?;
-    let holds = |spans: &[Span]| spans.iter().any(|span| span.name == "rollout");
-    let told = jaeger.wait_for(&trace(&engine)?.trace_id, "the rollout", DELIVERY, holds).await;
+    let told = way.jaeger.wait_for_span(&trace(&engine)?.trace_id, "rollout", DELIVERY).await;
     told.with_context(|| operator.program.log())?;
     let (exported, failures) = (metric(&operator, EXPORTED).await?, metric(&operator, FAILURES).await?);
     ensure!(exported > 0.0 && failures == 0.0, "{exported} {failures}\n{}", operator.program.log());
@@ -122,22 +141,17 @@ async fn ensure_arrives(prefix: &str, jaeger: &Jaeger, environment: &[(&'static 
 }
 
 /// Nothing arrives: the log says once why, every failure is counted, and rollouts reach their end all the same.
-async fn ensure_refused(
-    prefix: &str,
-    jaeger: &Jaeger,
-    environment: &[(&'static str, String)],
-    why: &str,
-) -> Result<()> {
+async fn ensure_refused(prefix: &str, way: &Way<'_>, why: &str) -> Result<()> {
     let place = place().await;
     let suite = place.suite(prefix).await?;
-    let operator = place.operator(&suite, &[], &borrowed(environment)).await?;
+    let operator = way.operator(place, &suite).await?;
     let mut before = 0.0;
     for rollout in 0..2 {
         create(&suite, &slow("0s", rollout)).await?;
         let engine = suite.wait_ready(NAME).await?;
-        rises(&operator, before).await?;
+        rises(&operator, FAILURES, before).await?;
         before = metric(&operator, FAILURES).await?;
-        let spans = jaeger.trace(&trace(&engine)?.trace_id).await?;
+        let spans = way.jaeger.trace(&trace(&engine)?.trace_id).await?;
         ensure!(spans.is_empty(), "{spans:#?}");
     }
     ensure!(metric(&operator, EXPORTED).await? == 0.0, "{}", operator.program.log());
@@ -146,21 +160,10 @@ async fn ensure_refused(
     let [line] = told[..] else { anyhow::bail!("it is told once, not {} times:\n{log}", told.len()) };
     let line: Value = serde_json::from_str(line)?;
     let endpoint = line["endpoint"].as_str().context("the endpoint is named")?;
-    ensure!(endpoint.starts_with(&environment[0].1), "{line:#}");
+    ensure!(endpoint.starts_with(&way.endpoint()), "{line:#}");
     let message = line["message"].as_str().context("a message")?;
     ensure!(message.contains(why) && message.contains(endpoint), "{why:?} is not said: {line:#}");
     suite.finish().await
-}
-
-/// Waits until more exports have failed than before.
-async fn rises(operator: &Operator, before: f64) -> Result<()> {
-    counted(operator, FAILURES).await?;
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while metric(operator, FAILURES).await? <= before {
-        ensure!(tokio::time::Instant::now() < deadline, "{FAILURES} stays {before}:\n{}", operator.program.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    Ok(())
 }
 
 #[rstest]
@@ -169,8 +172,8 @@ async fn a_rollout_arrives_over_tls_when_the_receivers_authority_is_given(
     #[values("grpc", "http/protobuf")] protocol: &str,
 ) {
     let secured = secured(place().await).await;
-    let environment = environment(&secured.open, protocol, &[(TRUST, &secured.authority)]);
-    ensure_arrives("tls", &secured.open, &environment).await.unwrap();
+    let way = Way { jaeger: &secured.open, protocol, files: vec![(TRUST, &secured.authority)] };
+    ensure_arrives("tls", &way).await.unwrap();
 }
 
 #[rstest]
@@ -179,9 +182,7 @@ async fn a_rollout_arrives_with_the_client_certificate_that_the_receiver_demands
     #[values("grpc", "http/protobuf")] protocol: &str,
 ) {
     let secured = secured(place().await).await;
-    let Pair { certificate, key } = &secured.client;
-    let files = [(TRUST, secured.authority.as_path()), (CERTIFICATE, certificate), (KEY, key)];
-    ensure_arrives("mutual", &secured.mutual, &environment(&secured.mutual, protocol, &files)).await.unwrap();
+    ensure_arrives("mutual", &secured.shown(&secured.client, protocol)).await.unwrap();
 }
 
 #[rstest]
@@ -190,9 +191,8 @@ async fn a_receiver_of_an_unknown_authority_is_told_once_and_holds_nothing_up(
     #[values("grpc", "http/protobuf")] protocol: &str,
 ) {
     let secured = secured(place().await).await;
-    let environment = environment(&secured.open, protocol, &[(TRUST, &secured.other)]);
-    let why = "invalid peer certificate: UnknownIssuer";
-    ensure_refused("untrusted", &secured.open, &environment, why).await.unwrap();
+    let way = Way { jaeger: &secured.open, protocol, files: vec![(TRUST, &secured.other)] };
+    ensure_refused("untrusted", &way, "invalid peer certificate: UnknownIssuer").await.unwrap();
 }
 
 #[rstest]
@@ -201,9 +201,8 @@ async fn a_missing_client_certificate_is_told_once_and_holds_nothing_up(
     #[values("grpc", "http/protobuf")] protocol: &str,
 ) {
     let secured = secured(place().await).await;
-    let environment = environment(&secured.mutual, protocol, &[(TRUST, &secured.authority)]);
-    let why = "received fatal alert: CertificateRequired";
-    ensure_refused("anonymous", &secured.mutual, &environment, why).await.unwrap();
+    let way = Way { jaeger: &secured.mutual, protocol, files: vec![(TRUST, &secured.authority)] };
+    ensure_refused("anonymous", &way, "received fatal alert: CertificateRequired").await.unwrap();
 }
 
 #[rstest]
@@ -212,10 +211,9 @@ async fn a_client_certificate_of_an_unknown_authority_is_told_once_and_holds_not
     #[values("grpc", "http/protobuf")] protocol: &str,
 ) {
     let secured = secured(place().await).await;
-    let Pair { certificate, key } = &secured.stranger;
-    let files = [(TRUST, secured.authority.as_path()), (CERTIFICATE, certificate), (KEY, key)];
-    let environment = environment(&secured.mutual, protocol, &files);
-    ensure_refused("stranger", &secured.mutual, &environment, "received fatal alert: UnknownCA").await.unwrap();
+    ensure_refused("stranger", &secured.shown(&secured.stranger, protocol), "received fatal alert: UnknownCA")
+        .await
+        .unwrap();
 }
 
 #[rstest]

@@ -85,7 +85,7 @@ impl Queue {
             return Some(since);
         }
         let hurried = waiting.urgent.map(|at| (at + URGENT).max(sent.map_or(at, |sent| sent + BETWEEN_URGENT)));
-        Some((since + self.delay).min(hurried.unwrap_or(since + self.delay)))
+        hurried.into_iter().chain([since + self.delay]).min()
     }
 
     /// Takes a batch out; what is left counts as having come now.

@@ -5,7 +5,7 @@ use lmcache_crds::{
 };
 
 use super::flags::{COORDINATOR, ENGINE, contradictions};
-use crate::render::{SHARED_MEMORY, SHARED_MEMORY_PATH};
+use crate::render::{SHARED_MEMORY_PATH, arranges_shared_memory};
 
 /// A kind that has something to warn of, beside its advisories.
 pub(super) trait Warned {
@@ -65,19 +65,16 @@ fn engine(common: &EngineSpec, isolated: bool) -> Vec<String> {
     warnings
 }
 
-/// Whether a mount or volume of the user takes the place of the operator's, and is something else (D79).
+/// Whether what the user has in the place of the operator's shared memory is something else than the node's (D79).
 fn hides_shared_memory(spec: &WorkloadSpec) -> bool {
-    let (mut mounts, mut volumes) = (spec.volume_mounts.iter().flatten(), spec.volumes.iter().flatten());
-    let of_node = |name: &str| {
+    let is_of_node = |name: &str| {
         let mut named = spec.volumes.iter().flatten().filter(|volume| volume.name == name);
         named.any(|volume| {
             volume.host_path.as_ref().is_some_and(|it| it.path.trim_end_matches('/') == SHARED_MEMORY_PATH)
         })
     };
-    match mounts.find(|mount| mount.mount_path == SHARED_MEMORY_PATH) {
-        Some(mount) => !of_node(&mount.name),
-        None => volumes.any(|volume| volume.name == SHARED_MEMORY),
-    }
+    let mut mounts = spec.volume_mounts.iter().flatten().filter(|mount| mount.mount_path == SHARED_MEMORY_PATH);
+    arranges_shared_memory(spec) && !mounts.next().is_some_and(|mount| is_of_node(&mount.name))
 }
 
 fn workload(spec: &WorkloadSpec, metrics: bool, fields: &[(&str, &str)]) -> Vec<String> {

@@ -42,13 +42,14 @@ pub struct Figure {
 }
 
 /// How a figure is judged.
-struct Judge {
-    resources: u32,
+pub struct Judge {
+    /// How many resources there were.
+    pub resources: u32,
 }
 
 impl Judge {
     /// A bound for [`JUDGED`] only.
-    fn at_full_size(&self, met: bool) -> Verdict {
+    pub fn at_full_size(&self, met: bool) -> Verdict {
         if self.resources == JUDGED { Verdict::of(met) } else { Verdict::NotJudged("for 1,000 resources only") }
     }
 

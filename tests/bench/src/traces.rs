@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::figures::{JUDGED, mib};
+use crate::figures::{Judge, mib};
 use crate::mix::Mix;
 use crate::progress::say;
 use crate::run::{self, OperatorRun};
@@ -42,14 +42,14 @@ type Row = [String; 5];
 
 /// The table, and whether every bound was kept.
 pub fn report(resources: u32, pairs: &[Pair]) -> (String, bool) {
-    let judge =
-        |met| if resources == JUDGED { Verdict::of(met) } else { Verdict::NotJudged("for 1,000 resources only") };
+    let judge = Judge { resources };
     let ratios: Vec<f64> =
         pairs.iter().map(|pair| pair.with.usage.cpu_seconds / pair.without.usage.cpu_seconds).collect();
     let memories = pairs.iter().map(|pair| mib(pair.with.usage.peak_memory) - mib(pair.without.usage.peak_memory));
     let (ratio, memory) = (median(ratios.clone()), median(memories.collect()));
     let dropped: u64 = pairs.iter().map(|pair| pair.with.scrape.spans_dropped).sum();
-    let verdicts = [judge(ratio <= CPU_FACTOR), judge(memory <= MEMORY_MIB), Verdict::of(dropped == 0)];
+    let verdicts =
+        [judge.at_full_size(ratio <= CPU_FACTOR), judge.at_full_size(memory <= MEMORY_MIB), Verdict::of(dropped == 0)];
 
     let mut rows: Vec<Row> = vec![["", "without", "with", "at most", ""].map(str::to_owned)];
     for (number, (pair, ratio)) in pairs.iter().zip(&ratios).enumerate() {

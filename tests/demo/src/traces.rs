@@ -33,14 +33,13 @@ pub async fn tell(screen: Screen, jaeger: Option<&Jaeger>, engine: &LMCacheEngin
 
 /// The rollout, and the first reconcile that it is linked to.
 async fn rollout(screen: Screen, jaeger: &Jaeger, trace: &RolloutTrace) -> Result<()> {
-    let has = |name: &'static str| move |spans: &[Span]| spans.iter().any(|span| span.name == name);
-    let spans = jaeger.wait_for(&trace.trace_id, "its rollout", DELIVERY, has("rollout")).await?;
+    let spans = jaeger.wait_for_span(&trace.trace_id, "rollout", DELIVERY).await?;
     screen.line(&format!("  read back from {}/api/v3/traces/{}\n", jaeger.api(), trace.trace_id))?;
     waterfall(&spans).iter().try_for_each(|line| screen.line(&format!("  {line}")))?;
     let root = spans.iter().find(|span| span.name == "rollout").context("the rollout")?;
     let Some((reconcile, _)) = root.links.first() else { return Ok(()) };
     screen.line(&format!("\n  It links to {} reconciles; the first one, trace {reconcile}:\n", root.links.len()))?;
-    let spans = jaeger.wait_for(reconcile, "its reconcile", DELIVERY, has("reconcile")).await?;
+    let spans = jaeger.wait_for_span(reconcile, "reconcile", DELIVERY).await?;
     waterfall(&spans).iter().try_for_each(|line| screen.line(&format!("  {line}")))?;
     Ok(())
 }

@@ -132,6 +132,12 @@ impl Jaeger {
         }
     }
 
+    /// Polls a trace until a span of this name has arrived.
+    pub async fn wait_for_span(&self, trace_id: &str, name: &str, patience: Duration) -> Result<Vec<Span>> {
+        let arrived = |spans: &[Span]| spans.iter().any(|span| span.name == name);
+        self.wait_for(trace_id, &format!("a span {name}"), patience, arrived).await
+    }
+
     async fn ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + STARTUP;
         loop {
